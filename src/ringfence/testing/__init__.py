@@ -1,1 +1,1 @@
-"""What users of ringfence may use in their own tests. Each part is a module; importing this imports none."""
+"""Tools for tests of programs that use Ringfence. Each part is a module of its own; importing this imports none."""

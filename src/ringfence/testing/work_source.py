@@ -1,7 +1,7 @@
-"""What every work source promises: checks that any can be put to.
+"""Conformance checks of work sources: promises that every work source must keep.
 
-Each check is an async function whose docstring is one promise; it is given a place where work lies and raises
-`AssertionError` where the promise is broken. By pytest:
+Each check is an async function whose docstring states one promise. It receives a place in which work lies, and raises
+`AssertionError` if the promise is broken. With pytest:
 
     from ringfence.testing.work_source import CHECKS
 
@@ -18,20 +18,20 @@ from ringfence.fleet.trigger.source import Claim, Outcome, WorkItem, WorkSource
 
 
 class Place(Protocol):
-    """Where work lies, from outside of the source under test."""
+    """The place in which a source's work lies, as its owner sees it."""
 
     async def put(self, title: str, body: str) -> str:
-        """Leave work; returns the item's id. Later ones are younger."""
+        """Add a work item; return its id. Later items are younger."""
 
     async def words(self, item: WorkItem) -> list[str]:
-        """All comments and results that lie with an item, wherever it is now."""
+        """Return all comments and results of an item, wherever it is now."""
 
     def open(self) -> WorkSource:
-        """A source on this place; several are claimers of their own. The place closes them."""
+        """Open a source on this place; each is a claimer of its own. The place closes it."""
 
 
 Check = Callable[[Place], Awaitable[None]]
-"""One promise."""
+"""One promise, which the check's docstring states."""
 
 
 def _token(number: int) -> str:
@@ -49,7 +49,7 @@ async def _ids(source: WorkSource) -> list[str]:
 
 
 async def oldest_first(place: Place) -> None:
-    """What is there is fetched, the oldest first, with its words."""
+    """Available items are fetched with their text, the oldest first."""
     ids = [await place.put(f"task {number}", f"do {number}") for number in range(3)]
     found = await place.open().fetch(100)
     assert [item.id for item in found.items] == ids
@@ -57,14 +57,14 @@ async def oldest_first(place: Place) -> None:
 
 
 async def a_limit(place: Place) -> None:
-    """No more is fetched than was asked for."""
+    """No more items are fetched than requested."""
     ids = [await place.put(f"task {number}", "do") for number in range(3)]
     found = await place.open().fetch(2)
     assert [item.id for item in found.items] == ids[:2]
 
 
 async def one_claim(place: Place) -> None:
-    """Of many claimers at once none shares an item with another, and it is left to none when all have lost."""
+    """Of many concurrent claims of an item one wins, and no later claim does."""
     id = await place.put("task", "do")
     claims = await asyncio.gather(*(place.open().claim(id, _token(number)) for number in range(8)))
     won = [claim for claim in claims if claim]
@@ -75,7 +75,7 @@ async def one_claim(place: Place) -> None:
 
 
 async def the_same_claim(place: Place) -> None:
-    """A claim that is asked for again, since its answer was lost, is the same claim."""
+    """A claim that is repeated with the same token, since its response was lost, is the same claim."""
     id = await place.put("task", "do")
     first = await _claimed(place.open(), id)
     again = await _claimed(place.open(), id)
@@ -83,7 +83,7 @@ async def the_same_claim(place: Place) -> None:
 
 
 async def what_is_gone(place: Place) -> None:
-    """What is not there cannot be claimed, and that is no error."""
+    """Claiming an item that is gone returns nothing, and is no error."""
     id = await place.put("task", "do")
     claim = await _claimed(place.open(), id)
     await place.open().complete(claim, Outcome.DONE, "")
@@ -91,7 +91,7 @@ async def what_is_gone(place: Place) -> None:
 
 
 async def completed_work(place: Place) -> None:
-    """Completed work is over, however it ended; what is said of it lies with it; completing twice says it once."""
+    """Completed items cannot be fetched or claimed, whatever the outcome; completing twice adds the result once."""
     source = place.open()
     for outcome in Outcome:
         id = await place.put(f"task {outcome}", "do")
@@ -105,7 +105,7 @@ async def completed_work(place: Place) -> None:
 
 
 async def long_words(place: Place) -> None:
-    """What is said of completed work is cut where it is too long."""
+    """The result of a completed item is cut at a limit."""
     source = place.open()
     claim = await _claimed(source, await place.put("task", "do"))
     await source.complete(claim, Outcome.DONE, "ä" * 100_000)
@@ -124,4 +124,4 @@ CHECKS: Final[tuple[Check, ...]] = (
     completed_work,
     long_words,
 )
-"""All promises."""
+"""All checks."""

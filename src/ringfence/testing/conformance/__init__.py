@@ -1,7 +1,7 @@
-"""What every sandbox promises, whatever makes it: a set of checks that any backend can be put to.
+"""Conformance checks of sandboxes: promises that every backend must keep.
 
-Each check is an async function whose docstring is one promise; it is given a way to open a sandbox and raises
-`AssertionError` where the promise is broken. By pytest:
+Each check is an async function whose docstring states one promise. It receives a function that opens a sandbox, and
+raises `AssertionError` if the promise is broken. With pytest:
 
     from ringfence.testing.conformance import CHECKS, Check
 
@@ -21,7 +21,7 @@ CHECKS: tuple[Check, ...] = (
     *bounds.CHECKS,
     *lifetime.CHECKS,
 )
-"""All promises."""
+"""All checks."""
 
 SLOW: frozenset[Check] = frozenset(
     {
@@ -44,6 +44,6 @@ SLOW: frozenset[Check] = frozenset(
         bounds.time_to_live,
     }
 )
-"""Those that take more than a second."""
+"""The checks that take more than a second."""
 
 __all__ = ["CHECKS", "SLOW", "Check", "OpenSandbox"]

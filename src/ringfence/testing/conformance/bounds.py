@@ -1,4 +1,4 @@
-"""Promises about bounds: time, output, memory, processes, and what is killed when one is reached."""
+"""Promises about limits: time, output, memory, processes, and which processes are killed at a limit."""
 
 import time
 
@@ -17,10 +17,10 @@ from ringfence.testing.conformance.check import (
 )
 
 _KILL_S = 10.0
-"""A kill takes some milliseconds; on a machine that is busy with other things nobody can tell it to the second."""
+"""A kill takes some milliseconds, but a busy machine may delay it by seconds."""
 _PATIENCE_S = 30.0
 _DEADLINES_S = (1.0, 5.0, 20.0)
-"""The first does, unless the machine is so busy that the command had not begun by then."""
+"""The first deadline suffices, unless the machine is so busy that the command has not begun by then."""
 _STRAGGLERS = """
 import os, sys, time
 def leave(prepare):
@@ -61,7 +61,7 @@ time.sleep(60)
 
 
 async def timeout(open_sandbox: OpenSandbox) -> None:
-    """A command past its deadline is killed at once, and says so; what it had printed is kept."""
+    """A command past its deadline is killed at once, and its result says so; output up to then is kept."""
     command = ["sh", "-c", "trap '' TERM INT; echo before; sleep 60"]
     async with open_sandbox() as sandbox:
         for timeout_s in _DEADLINES_S:
@@ -91,7 +91,7 @@ async def timeout_of_a_tree(open_sandbox: OpenSandbox) -> None:
 
 
 async def timeout_spares_others(open_sandbox: OpenSandbox) -> None:
-    """A deadline of one command does not touch another."""
+    """The deadline of one command does not affect another."""
     results: list[ExecResult] = []
 
     async def other(sandbox: Sandbox) -> None:
@@ -104,7 +104,7 @@ async def timeout_spares_others(open_sandbox: OpenSandbox) -> None:
 
 
 async def output_limit(open_sandbox: OpenSandbox) -> None:
-    """Of much output the head and the tail are kept, a mark between them says how many bytes were cut."""
+    """The head and tail of long output are kept; a mark between them gives the number of bytes that were cut."""
     code = "import sys; sys.stdout.write('h' * 500_000 + 't' * 500_000); sys.stderr.write('e' * 10)"
     async with open_sandbox() as sandbox:
         result = await sandbox.run(["python3", "-c", code], output_limit_bytes=1000)
@@ -113,7 +113,7 @@ async def output_limit(open_sandbox: OpenSandbox) -> None:
 
 
 async def output_of_the_limit(open_sandbox: OpenSandbox) -> None:
-    """Output of just the limit's size is whole and bears no mark."""
+    """Output of exactly the limit's size is complete and has no mark."""
     async with open_sandbox() as sandbox:
         result = await shell(sandbox, "printf 0123456789")
         exact = await sandbox.run(["printf", "0123456789"], output_limit_bytes=10)
@@ -123,7 +123,7 @@ async def output_of_the_limit(open_sandbox: OpenSandbox) -> None:
 
 
 async def flood(open_sandbox: OpenSandbox) -> None:
-    """A command that prints more than the flood limit is killed and says so."""
+    """A command that prints more than the flood limit is killed, and its result says so."""
     async with open_sandbox() as sandbox:
         result = await sandbox.run(["yes"], flood_limit_bytes=10_000_000, timeout_s=60)
         assert (await sandbox.run(["true"])).ok
@@ -131,7 +131,7 @@ async def flood(open_sandbox: OpenSandbox) -> None:
 
 
 async def cancelled(open_sandbox: OpenSandbox) -> None:
-    """Cancelling `run` kills the command with everything it started."""
+    """Cancelling `run` kills the command and everything it started."""
     sleep = f"sleep {(seconds := sleep_of_its_own())}"
     async with open_sandbox() as sandbox:
         with anyio.move_on_after(0.5) as scope:
@@ -155,7 +155,7 @@ async def many_at_once(open_sandbox: OpenSandbox) -> None:
 
 
 async def more_than_fit(open_sandbox: OpenSandbox) -> None:
-    """Of three hundred commands at once each ends well or is refused as too many, and the sandbox goes on."""
+    """Of 300 concurrent commands each succeeds or is refused as too many, and the sandbox stays usable."""
     codes: list[int] = []
 
     async def one(sandbox: Sandbox) -> None:
@@ -174,7 +174,7 @@ async def more_than_fit(open_sandbox: OpenSandbox) -> None:
 
 
 async def stats(open_sandbox: OpenSandbox) -> None:
-    """The sandbox tells how much memory, processor time and processes everything inside uses."""
+    """The sandbox reports the memory, processor time and processes that everything inside uses."""
     async with open_sandbox() as sandbox:
         before = await sandbox.stats()
         async with sandbox.spawn(["python3", "-c", _HOLD]) as process:
@@ -202,7 +202,7 @@ time.sleep(60)
 
 
 async def memory(open_sandbox: OpenSandbox) -> None:
-    """A command that takes more memory than there is ends by `memory`, or the sandbox dies of it."""
+    """A command that exceeds the memory limit ends by `memory`, or the sandbox dies with that reason."""
     async with open_sandbox(memory="96m", soft_limits=True) as sandbox:
         try:
             ended = (await python(sandbox, _GREEDY, timeout_s=30)).ended_by
@@ -212,7 +212,7 @@ async def memory(open_sandbox: OpenSandbox) -> None:
 
 
 async def memory_of_a_child(open_sandbox: OpenSandbox) -> None:
-    """That a child, not the command itself, was killed for memory is told the same."""
+    """The result is the same if a child, and not the command itself, exceeds the memory limit."""
     async with open_sandbox(memory="96m", soft_limits=True) as sandbox:
         try:
             result = await sandbox.run(["sh", "-c", 'python3 -c "$1"; exit $?', "sh", _GREEDY], timeout_s=30)
@@ -223,14 +223,14 @@ async def memory_of_a_child(open_sandbox: OpenSandbox) -> None:
 
 
 async def too_many_processes(open_sandbox: OpenSandbox) -> None:
-    """Where no process can be had, a command is refused as a result, and the sandbox lives on."""
+    """When no process can be created, a command is refused as a result, and the sandbox stays usable."""
     async with open_sandbox(pids=24, soft_limits=True) as sandbox:
         async with sandbox.spawn(["python3", "-I", "-S", "-c", _FRUITFUL]) as greedy:
             async for _ in greedy.stdout:
-                break  # all processes are made that can be, or a watchdog has ended it
+                break  # no more processes can be created, or a watchdog has ended it
             with anyio.fail_after(20):
                 async with anyio.create_task_group() as tasks:
-                    for _ in range(4):  # may or may not find a place: each must come to an end
+                    for _ in range(4):  # may or may not start: each must end
                         tasks.start_soon(sandbox.run, ["true"])
         result = await sandbox.run(["true"])
     assert result.ok, result.stderr
@@ -247,7 +247,7 @@ async def background(open_sandbox: OpenSandbox) -> None:
 
 
 async def time_to_live(open_sandbox: OpenSandbox) -> None:
-    """When its time is up the sandbox dies of it, and whoever waits is told so."""
+    """After its time to live the sandbox dies, and waiting and later calls raise that reason."""
     async with open_sandbox(ttl_s=1) as sandbox:
         error = await error_of(SandboxDied, sandbox.run(["sleep", "60"]))
         after = await error_of(SandboxDied, sandbox.run(["true"]))

@@ -1,4 +1,4 @@
-"""What a check is, and what it is given."""
+"""Defines conformance checks, and helpers for them."""
 
 import secrets
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ class OpenSandbox(Protocol):
     """Opens a fresh sandbox of the backend under test, with a writable workspace."""
 
     def __call__(self, **changes: Any) -> AbstractAsyncContextManager[Sandbox]:
-        """Open one.
+        """Open a sandbox.
 
         Args:
             changes: Fields of `SandboxSpec` that a check needs: `env`, `ttl_s`, `memory`, `pids`, ...
@@ -36,7 +36,7 @@ print(found)
 """
 
 Check = Callable[[OpenSandbox], Awaitable[None]]
-"""One promise, as its docstring says it; an `AssertionError` means that it was broken."""
+"""One promise, which the check's docstring states; an `AssertionError` means that it was broken."""
 
 
 async def python(sandbox: Sandbox, code: str, *words: str, timeout_s: float = 60.0) -> ExecResult:
@@ -45,29 +45,29 @@ async def python(sandbox: Sandbox, code: str, *words: str, timeout_s: float = 60
 
 
 async def shell(sandbox: Sandbox, line: str, *, timeout_s: float = 60.0) -> ExecResult:
-    """Run a line of shell inside."""
+    """Run a shell command inside."""
     return await sandbox.run(["/bin/sh", "-c", line], timeout_s=timeout_s)
 
 
 def sleep_of_its_own() -> str:
-    """Seconds, some 60, that no other sleep has: without a fence the sleeps of all tests at once are seen."""
+    """Return a unique duration of about 60 s: without a fence, `sleepers` sees the sleeps of all tests at once."""
     return f"60.{secrets.randbelow(10**9):09d}"
 
 
 async def sleepers(sandbox: Sandbox, seconds: str) -> int:
-    """How many processes that the sandbox sees sleep for just that long."""
+    """Return the number of processes visible in the sandbox that sleep for exactly this time."""
     return int((await python(sandbox, _COUNT, seconds)).stdout)
 
 
 async def until_asleep(sandbox: Sandbox, seconds: str) -> None:
-    """Until a sleep that a shell was told to start in the background has become one."""
+    """Wait until a background `sleep` with this duration has started."""
     with anyio.fail_after(_PATIENCE_S):
         while await sleepers(sandbox, seconds) == 0:
             pass
 
 
 async def error_of(kind: type[Caught], act: Awaitable[object]) -> Caught:
-    """The error of this kind that an act ends in; anything else breaks the promise."""
+    """Return the error of this kind that an operation raises; any other outcome breaks the promise."""
     try:
         came = await act
     except kind as error:

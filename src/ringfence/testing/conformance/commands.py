@@ -13,7 +13,7 @@ _OF_THE_C_LIBRARY = 0b11 << 31  # signals 32 and 33
 
 
 async def text_output(open_sandbox: OpenSandbox) -> None:
-    """What a command prints comes back as text, and it is a success."""
+    """A command's output is returned as text, and exit code 0 is success."""
     async with open_sandbox() as sandbox:
         result = await shell(sandbox, "echo grüß dich")
     assert result.stdout == "grüß dich\n"
@@ -21,7 +21,7 @@ async def text_output(open_sandbox: OpenSandbox) -> None:
 
 
 async def binary_output(open_sandbox: OpenSandbox) -> None:
-    """All byte values come back as they were written; as text they are replaced, not refused."""
+    """Output bytes of any value are returned unchanged; as text, invalid ones are replaced."""
     async with open_sandbox() as sandbox:
         result = await python(sandbox, "import os; os.write(1, bytes(range(256)))")
     assert result.stdout_bytes == bytes(range(256))
@@ -29,7 +29,7 @@ async def binary_output(open_sandbox: OpenSandbox) -> None:
 
 
 async def split_characters(open_sandbox: OpenSandbox) -> None:
-    """A character whose bytes come in several writes is one character."""
+    """A character whose bytes are written separately is decoded as one character."""
     code = "import os, time\nfor b in 'aé€😀'.encode(): os.write(1, bytes([b])); time.sleep(0.005)"
     async with open_sandbox() as sandbox:
         result = await python(sandbox, code)
@@ -37,35 +37,35 @@ async def split_characters(open_sandbox: OpenSandbox) -> None:
 
 
 async def errors_apart(open_sandbox: OpenSandbox) -> None:
-    """Standard error is apart from standard output."""
+    """Standard error is separate from standard output."""
     async with open_sandbox() as sandbox:
         result = await shell(sandbox, "echo out; echo err >&2")
     assert (result.stdout, result.stderr) == ("out\n", "err\n")
 
 
 async def input_is_given(open_sandbox: OpenSandbox) -> None:
-    """A command reads its stdin and then finds its end."""
+    """A command reads the given stdin, and then its end."""
     async with open_sandbox() as sandbox:
         result = await sandbox.run(["cat"], stdin=b"\x00\xfftext")
     assert result.stdout_bytes == b"\x00\xfftext"
 
 
 async def input_is_closed(open_sandbox: OpenSandbox) -> None:
-    """A command that is given nothing finds its stdin at its end; it never waits for a person."""
+    """Without input a command's stdin is at its end; the command never waits for a person."""
     async with open_sandbox() as sandbox:
         result = await sandbox.run(["cat"], timeout_s=20)
     assert (result.exit_code, result.stdout_bytes) == (0, b"")
 
 
 async def input_that_is_not_read(open_sandbox: OpenSandbox) -> None:
-    """A command that does not read its stdin ends as well as any other."""
+    """A command that does not read its stdin ends like any other."""
     async with open_sandbox() as sandbox:
         result = await sandbox.run(["true"], stdin=b"x" * 3_000_000, timeout_s=20)
     assert result.ok
 
 
 async def large_input(open_sandbox: OpenSandbox) -> None:
-    """50 MiB of stdin arrive whole."""
+    """50 MiB of stdin arrive completely."""
     data = bytes(range(256)) * (50 * 4096)
     async with open_sandbox() as sandbox:
         result = await sandbox.run(["sha256sum"], stdin=data)
@@ -73,7 +73,7 @@ async def large_input(open_sandbox: OpenSandbox) -> None:
 
 
 async def large_arguments(open_sandbox: OpenSandbox) -> None:
-    """A mebibyte of arguments arrives whole."""
+    """A mebibyte of arguments arrives completely."""
     words = [chr(97 + number) * 65_536 for number in range(16)]
     code = "import sys, hashlib; print(hashlib.sha256('\\0'.join(sys.argv[1:]).encode()).hexdigest())"
     async with open_sandbox() as sandbox:
@@ -82,7 +82,7 @@ async def large_arguments(open_sandbox: OpenSandbox) -> None:
 
 
 async def too_large_argument(open_sandbox: OpenSandbox) -> None:
-    """An argument larger than the kernel takes is a result with code 126 that says so."""
+    """An argument larger than the kernel accepts is a result with code 126 that says so."""
     async with open_sandbox() as sandbox:
         result = await sandbox.run(["true", "x" * 1_048_576])
         after = await sandbox.run(["true"])
@@ -92,7 +92,7 @@ async def too_large_argument(open_sandbox: OpenSandbox) -> None:
 
 
 async def odd_arguments(open_sandbox: OpenSandbox) -> None:
-    """Arguments are never read by a shell: blanks, quotes, newlines, nothing and bytes are kept."""
+    """Arguments are not interpreted by a shell: blanks, quotes, newlines, empty ones and any bytes are kept."""
     words = ["", " ", "a b", "'", '"', "$HOME", "`id`", "*", "\n", ";", "-rf", "é", "\udcff"]
     code = "import sys, os; [os.write(1, os.fsencode(w) + b'\\0') for w in sys.argv[1:]]"
     async with open_sandbox() as sandbox:
@@ -103,7 +103,7 @@ async def odd_arguments(open_sandbox: OpenSandbox) -> None:
 
 
 async def exit_codes(open_sandbox: OpenSandbox) -> None:
-    """Every exit code from 0 to 255 comes back as it is, as an exit."""
+    """Every exit code from 0 to 255 is returned unchanged, as an exit."""
     async with open_sandbox() as sandbox:
         seen: dict[int, tuple[int, str]] = {}
         limiter = anyio.CapacityLimiter(_AT_ONCE)
@@ -120,14 +120,14 @@ async def exit_codes(open_sandbox: OpenSandbox) -> None:
 
 
 async def codes_like_a_timeout(open_sandbox: OpenSandbox) -> None:
-    """A command that exits with 124, 137 or 143 by itself was not timed out or killed."""
+    """A command that exits with 124, 137 or 143 by itself does not count as timed out or killed."""
     async with open_sandbox() as sandbox:
         ends = [await shell(sandbox, f"exit {code}") for code in (124, 137, 143)]
     assert [(end.exit_code, end.ended_by) for end in ends] == [(124, "exit"), (137, "exit"), (143, "exit")]
 
 
 async def signals(open_sandbox: OpenSandbox) -> None:
-    """A command that a signal ended says which, and its code is 128 and the signal's number."""
+    """The result of a command that a signal ended names the signal, and its code is 128 plus the signal's number."""
     numbers = [signal.SIGHUP, signal.SIGINT, signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM]
     async with open_sandbox() as sandbox:
         ends = [await shell(sandbox, f"kill -{int(number)} $$") for number in numbers]
@@ -137,7 +137,7 @@ async def signals(open_sandbox: OpenSandbox) -> None:
 
 
 async def default_signals(open_sandbox: OpenSandbox) -> None:
-    """A command starts with no signal ignored or blocked (but the two that the C library keeps for itself)."""
+    """A command starts with no signal ignored or blocked, except the two that the C library reserves."""
     async with open_sandbox() as sandbox:
         result = await sandbox.run(["grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status"])
     masks = [int(line.split()[1], 16) & ~_OF_THE_C_LIBRARY for line in result.stdout.splitlines()]
@@ -145,7 +145,7 @@ async def default_signals(open_sandbox: OpenSandbox) -> None:
 
 
 async def not_found(open_sandbox: OpenSandbox) -> None:
-    """A command that is not there is a result with code 127 and a word on stderr."""
+    """A command that does not exist is a result with code 127 and a message on stderr."""
     async with open_sandbox() as sandbox:
         ends = [await sandbox.run([name]) for name in ("no-such-command", "/no/such/command")]
     assert [end.exit_code for end in ends] == [127, 127]
@@ -153,7 +153,7 @@ async def not_found(open_sandbox: OpenSandbox) -> None:
 
 
 async def not_executable(open_sandbox: OpenSandbox) -> None:
-    """A file that may not be executed, or a directory, is a result with code 126."""
+    """A file without execute permission, or a directory, is a result with code 126."""
     async with open_sandbox() as sandbox:
         await sandbox.write_file("plain", b"echo no", mode=0o644)
         ends = [await sandbox.run([name]) for name in ("./plain", "/usr")]
@@ -161,7 +161,7 @@ async def not_executable(open_sandbox: OpenSandbox) -> None:
 
 
 async def script_without_interpreter(open_sandbox: OpenSandbox) -> None:
-    """A script whose first line names no interpreter is run by the shell, with its arguments."""
+    """A script without an interpreter line is run by the shell, with its arguments."""
     async with open_sandbox() as sandbox:
         await sandbox.write_file("script", b'echo "got $1"\n', mode=0o755)
         result = await sandbox.run(["./script", "a b"])
@@ -177,7 +177,7 @@ async def working_directory(open_sandbox: OpenSandbox) -> None:
 
 
 async def missing_directory(open_sandbox: OpenSandbox) -> None:
-    """A working directory that is not there, or is a file, is an error of the caller that names it."""
+    """A working directory that is missing or a file is an error of the caller that names it."""
     async with open_sandbox() as sandbox:
         await sandbox.write_file("file", b"")
         for cwd in ("not/there", "file"):
@@ -187,7 +187,7 @@ async def missing_directory(open_sandbox: OpenSandbox) -> None:
 
 
 async def environment(open_sandbox: OpenSandbox) -> None:
-    """The spec's variables reach every command, a command's own come on top, and others do not see them."""
+    """Commands have the spec's variables and override them with their own, which other commands do not see."""
     async with open_sandbox(env={"ONE": "spec", "TWO": "spec"}) as sandbox:
         line = 'echo "$ONE:$TWO:$THREE"'
         own = await sandbox.run(["sh", "-c", line], env={"TWO": "own", "THREE": "a=b\nc"})
@@ -196,7 +196,7 @@ async def environment(open_sandbox: OpenSandbox) -> None:
 
 
 async def home_and_path(open_sandbox: OpenSandbox) -> None:
-    """HOME is a directory one can write to, and PATH finds the system's commands."""
+    """HOME is a writable directory, and PATH finds the system's commands."""
     async with open_sandbox() as sandbox:
         result = await shell(sandbox, 'f=$(mktemp "$HOME/.check.XXXXXX") && rm "$f" && command -v ls')
     assert result.ok, result.stderr
@@ -204,7 +204,7 @@ async def home_and_path(open_sandbox: OpenSandbox) -> None:
 
 
 async def nonsense(open_sandbox: OpenSandbox) -> None:
-    """Arguments that make no sense are the caller's error, and the sandbox goes on."""
+    """Invalid arguments are an error of the caller, and the sandbox stays usable."""
     async with open_sandbox() as sandbox:
         for argv in ([], "echo hello", [""], ["a\0b"], ["\ud800"], [1]):
             await error_of(UsageError, sandbox.run(argv))  # type: ignore[arg-type]  # on purpose

@@ -1,4 +1,4 @@
-"""Promises about connections between processes inside and the host, carried by the one stream."""
+"""Promises about connections between processes inside and the host, which share one stream."""
 
 import hashlib
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def call(port):
 
 
 async def _echo(connection: Connection) -> None:
-    """Send back what comes, and its end."""
+    """Send received data back, then its end."""
     try:
         while True:
             await connection.send(await connection.receive())
@@ -41,14 +41,14 @@ async def _all_of(connection: Connection) -> bytes:
 
 
 async def _call(sandbox: Sandbox, where: object, code: str, *, timeout_s: float = 60.0) -> str:
-    """What a script inside prints that is given the place to call."""
+    """Run a script inside with the address to connect to; return its output."""
     result = await python(sandbox, _CALL + code, str(where), timeout_s=timeout_s)
     assert result.ok, result.stderr
     return result.stdout.strip()
 
 
 async def large_and_exact(open_sandbox: OpenSandbox) -> None:
-    """64 MiB go through a connection and back without a byte changed, and both ends are told."""
+    """64 MiB pass through a connection and back unchanged, and both sides see the end."""
     code = """
 sock, sent, came = call(sys.argv[1]), hashlib.sha256(), hashlib.sha256()
 def send():
@@ -81,7 +81,7 @@ print(sent.hexdigest() == came.hexdigest(), sent.hexdigest())
 
 
 async def unix_socket(open_sandbox: OpenSandbox) -> None:
-    """A socket inside belongs to the sandbox's user alone, works as a port does, and goes with its listener."""
+    """A socket inside belongs to the sandbox's user alone, works like a port, and is removed with its listener."""
     code = "sock = call(sys.argv[1]); sock.sendall(b'word'); print(sock.recv(9), oct(os.stat(sys.argv[1]).st_mode))"
     async with open_sandbox() as sandbox:
         path = f"{sandbox.workspace}/deep/down/it.sock"
@@ -94,7 +94,7 @@ async def unix_socket(open_sandbox: OpenSandbox) -> None:
 
 
 async def half_closed(open_sandbox: OpenSandbox) -> None:
-    """Each direction ends by itself: what one side says after the other's end still comes."""
+    """Each direction ends by itself: data that one side sends after the other's end still arrives."""
     code = """
 sock = call(sys.argv[1])
 first = sock.recv(100), sock.recv(100)
@@ -118,7 +118,7 @@ print(first)
 
 
 async def cut_off_by_the_host(open_sandbox: OpenSandbox) -> None:
-    """A connection that the host cuts off is a reset inside, not an end."""
+    """A connection that the host aborts is reset inside, not ended."""
     code = """
 try:
     print(call(sys.argv[1]).recv(100))
@@ -134,7 +134,7 @@ except ConnectionResetError:
 
 
 async def cut_off_from_inside(open_sandbox: OpenSandbox) -> None:
-    """A connection that is reset inside is no end for the host."""
+    """A connection that is reset inside does not look like an end to the host."""
     code = """
 import struct
 sock = call(sys.argv[1])
@@ -156,7 +156,7 @@ sock.close()
 
 
 async def two_hundred(open_sandbox: OpenSandbox) -> None:
-    """200 connections at once each get their own bytes."""
+    """Each of 200 concurrent connections gets its own bytes."""
     code = """
 socks = [call(sys.argv[1]) for _ in range(200)]
 for number, sock in enumerate(socks):
@@ -168,7 +168,7 @@ print(sum(sock.recv(9) == b"%d." % number for number, sock in enumerate(socks)))
 
 
 async def too_many(open_sandbox: OpenSandbox) -> None:
-    """Connections beyond a listener's limit are refused at once, and there is room again when one ends."""
+    """Connections beyond a listener's limit are refused at once; when one ends, another is accepted."""
     code = """
 kept = []
 def is_served():
@@ -195,7 +195,7 @@ while not is_served():
 
 
 async def storm(open_sandbox: OpenSandbox) -> None:
-    """While a process inside opens connections as fast as it can, commands are still run."""
+    """Commands still run while a process inside opens connections as fast as it can."""
     code = """
 print("up", flush=True)
 while True:
@@ -216,7 +216,7 @@ while True:
 
 
 async def slow_reader(open_sandbox: OpenSandbox) -> None:
-    """A connection that nobody reads holds up its sender and no other connection."""
+    """A connection that is not read blocks its sender, and no other connection."""
     code = """
 import threading, time
 flooding = call(sys.argv[1])
@@ -247,7 +247,7 @@ os._exit(0)
 
 
 async def reached_from_the_host(open_sandbox: OpenSandbox) -> None:
-    """A server inside, on IPv4 or IPv6, can be called by the host."""
+    """The host can connect to a server inside, on IPv4 or IPv6."""
     code = """
 import socket, sys
 family, address = (socket.AF_INET6, "::1") if sys.argv[1] == "6" else (socket.AF_INET, "127.0.0.1")
@@ -268,7 +268,7 @@ sock.sendall(sock.recv(100).upper())
 
 
 async def nobody_there(open_sandbox: OpenSandbox) -> None:
-    """Calling a port that nobody listens on, or listening on a taken one, is an error that says so."""
+    """Connecting to a port without a listener, and listening on a used one, are errors that say so."""
     async with open_sandbox() as sandbox, sandbox.listen(_echo, port=0) as listener:
 
         async def listen(where: Mapping[str, Any]) -> None:
@@ -288,7 +288,7 @@ async def nobody_there(open_sandbox: OpenSandbox) -> None:
 
 
 async def closed_listener(open_sandbox: OpenSandbox) -> None:
-    """When a listener is left its connections are cut off, its port is free and the sandbox goes on."""
+    """When a listener is closed its connections are aborted, its port is free, and the sandbox stays usable."""
     code = """
 sock = call(sys.argv[1])
 print("up", flush=True)
@@ -325,4 +325,4 @@ CHECKS = (
     nobody_there,
     closed_listener,
 )
-"""All of this module."""
+"""All checks of this module."""

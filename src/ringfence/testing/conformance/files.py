@@ -13,7 +13,7 @@ _LARGE = bytes(range(256)) * (50 * 4096)
 
 
 async def _errno(sandbox: Sandbox, verb: str, path: str) -> str:
-    """Name of the errno with which an operation fails."""
+    """Return the name of the errno with which an operation fails."""
     operations: dict[str, Callable[[], Awaitable[object]]] = {
         "read": lambda: sandbox.read_file(path),
         "write": lambda: sandbox.write_file(path, b"x"),
@@ -27,7 +27,7 @@ async def _errno(sandbox: Sandbox, verb: str, path: str) -> str:
 
 
 async def written_and_read(open_sandbox: OpenSandbox) -> None:
-    """Bytes of any value come back as written, by relative and by absolute path, and commands see them."""
+    """Bytes of any value are read as written, by relative and by absolute path, and commands see them."""
     data = bytes(range(256)) + "grüß\r\n".encode()
     async with open_sandbox() as sandbox:
         await sandbox.write_file("deep/er/file.bin", data)
@@ -36,7 +36,7 @@ async def written_and_read(open_sandbox: OpenSandbox) -> None:
 
 
 async def empty_file(open_sandbox: OpenSandbox) -> None:
-    """An empty file is written and read as such."""
+    """An empty file can be written and read."""
     async with open_sandbox() as sandbox:
         await sandbox.write_file("empty", b"")
         assert await sandbox.read_file("empty") == b""
@@ -44,7 +44,7 @@ async def empty_file(open_sandbox: OpenSandbox) -> None:
 
 
 async def odd_names(open_sandbox: OpenSandbox) -> None:
-    """Names with blanks, newlines, a leading dash, and bytes that are no UTF-8 are kept."""
+    """Names with blanks, newlines, a leading dash, or bytes that are not UTF-8 are kept."""
     names = sorted(["a b", "new\nline", "-rf", "grüß", "\udcff", "'\"$HOME", " "])
     async with open_sandbox() as sandbox:
         for name in names:
@@ -57,7 +57,7 @@ async def odd_names(open_sandbox: OpenSandbox) -> None:
 
 
 async def large_file(open_sandbox: OpenSandbox) -> None:
-    """50 MiB are written and read whole, at once and in pieces."""
+    """50 MiB are written and read completely, at once and in pieces."""
 
     async def pieces() -> AsyncIterator[bytes]:
         for start in range(0, len(_LARGE), 1_000_000):
@@ -70,7 +70,7 @@ async def large_file(open_sandbox: OpenSandbox) -> None:
 
 
 async def too_large(open_sandbox: OpenSandbox) -> None:
-    """A file larger than the caller's limit is refused as such; one of just that size is not."""
+    """A file larger than the caller's limit is refused as too large; one of exactly that size is not."""
     async with open_sandbox() as sandbox:
         await sandbox.write_file("file", b"x" * 1000)
         assert len(await sandbox.read_file("file", limit_bytes=1000)) == 1000
@@ -79,7 +79,7 @@ async def too_large(open_sandbox: OpenSandbox) -> None:
 
 
 async def endless_file(open_sandbox: OpenSandbox) -> None:
-    """A file without an end is refused, and does not keep anybody."""
+    """A file without an end is refused, and reading it does not block."""
     async with open_sandbox() as sandbox:
         with anyio.fail_after(20):
             assert await _errno(sandbox, "read", "/dev/zero") == "EINVAL"
@@ -89,7 +89,7 @@ async def endless_file(open_sandbox: OpenSandbox) -> None:
 
 
 async def stream_left_early(open_sandbox: OpenSandbox) -> None:
-    """A reader may stop in the middle of a file."""
+    """Reading may stop in the middle of a file."""
     async with open_sandbox() as sandbox:
         await sandbox.write_file("file", b"x" * 8_000_000)
         stream = sandbox.stream_file("file")
@@ -101,7 +101,7 @@ async def stream_left_early(open_sandbox: OpenSandbox) -> None:
 
 
 async def not_found(open_sandbox: OpenSandbox) -> None:
-    """What is not there is told as ENOENT."""
+    """A missing file is reported as ENOENT."""
     async with open_sandbox() as sandbox:
         for verb in ("read", "list", "remove"):
             assert await _errno(sandbox, verb, "not/there") == "ENOENT"
@@ -113,7 +113,7 @@ async def _all(stream: AsyncIterator[bytes]) -> bytes:
 
 
 async def is_a_directory(open_sandbox: OpenSandbox) -> None:
-    """A directory where a file is wanted is told as EISDIR, and the other way round as ENOTDIR."""
+    """A directory in place of a file is reported as EISDIR, and a file in place of a directory as ENOTDIR."""
     async with open_sandbox() as sandbox:
         await sandbox.write_file("dir/file", b"")
         assert await _errno(sandbox, "read", "dir") == "EISDIR"
@@ -123,7 +123,7 @@ async def is_a_directory(open_sandbox: OpenSandbox) -> None:
 
 
 async def no_permission(open_sandbox: OpenSandbox) -> None:
-    """What the sandbox's user may not touch is told as EACCES or EROFS; nobody inside is root."""
+    """Files that the sandbox's user may not access are reported as EACCES or EROFS; no user inside is root."""
     async with open_sandbox() as sandbox:
         await sandbox.write_file("locked/file", b"x", mode=0o000)
         await shell(sandbox, "chmod 0500 locked")
@@ -137,7 +137,7 @@ async def no_permission(open_sandbox: OpenSandbox) -> None:
 
 
 async def no_path(open_sandbox: OpenSandbox) -> None:
-    """A path that cannot be one is the caller's error."""
+    """An invalid path is an error of the caller."""
     async with open_sandbox() as sandbox:
         for path in ("", "a\0b", "\ud800"):
             await error_of(UsageError, sandbox.read_file(path))
@@ -145,7 +145,7 @@ async def no_path(open_sandbox: OpenSandbox) -> None:
 
 
 async def atomic_write(open_sandbox: OpenSandbox) -> None:
-    """A reader sees the old content or the new, whole, while a file is written again and again."""
+    """While a file is written repeatedly, a reader sees either the complete old or the complete new content."""
     code = (
         "import sys\nprint('ready', flush=True)\nseen = set()\n"
         "while True:\n"
@@ -167,7 +167,7 @@ async def atomic_write(open_sandbox: OpenSandbox) -> None:
 
 
 async def broken_write(open_sandbox: OpenSandbox) -> None:
-    """A write whose source fails in the middle leaves the old content and nothing beside it."""
+    """A write whose source fails midway leaves the old content, and no other file."""
 
     async def pieces() -> AsyncIterator[bytes]:
         yield b"new"
@@ -181,7 +181,7 @@ async def broken_write(open_sandbox: OpenSandbox) -> None:
 
 
 async def modes(open_sandbox: OpenSandbox) -> None:
-    """A new file has mode 0644 or what is asked; one that is written again keeps its mode."""
+    """A new file has mode 0644 or the given one; a file that is written again keeps its mode."""
     async with open_sandbox() as sandbox:
         await sandbox.write_file("plain", b"")
         await sandbox.write_file("tool", b"", mode=0o755)
@@ -193,7 +193,7 @@ async def modes(open_sandbox: OpenSandbox) -> None:
 
 
 async def links(open_sandbox: OpenSandbox) -> None:
-    """Reading and writing follow a link and leave it a link; removing removes the link alone."""
+    """Reading and writing follow a link and keep it; removing removes only the link."""
     async with open_sandbox() as sandbox:
         await sandbox.write_file("target", b"old")
         await shell(sandbox, "ln -s target link; ln -s nowhere dangling; ln -s loop loop")
@@ -208,7 +208,7 @@ async def links(open_sandbox: OpenSandbox) -> None:
 
 
 async def listing(open_sandbox: OpenSandbox) -> None:
-    """A listing tells names, kinds and sizes, by name, hidden ones too."""
+    """A listing has names, kinds and sizes, sorted by name and including hidden files."""
     async with open_sandbox() as sandbox:
         await sandbox.write_file("b", b"12345")
         await sandbox.write_file(".a", b"")
@@ -225,7 +225,7 @@ async def listing(open_sandbox: OpenSandbox) -> None:
 
 
 async def large_directory(open_sandbox: OpenSandbox) -> None:
-    """A directory of 5000 entries is listed whole, and refused where fewer are allowed."""
+    """A directory of 5000 entries is listed completely, and refused where fewer are allowed."""
     async with open_sandbox() as sandbox:
         made = await python(
             sandbox, "import os; os.mkdir('d'); [open(f'd/{n:05}', 'w').close() for n in range(5000)]"
@@ -238,7 +238,7 @@ async def large_directory(open_sandbox: OpenSandbox) -> None:
 
 
 async def removing_a_tree(open_sandbox: OpenSandbox) -> None:
-    """A directory is removed with all in it, and no link in it is followed."""
+    """A directory is removed with its contents, without following links in it."""
     async with open_sandbox() as sandbox:
         await sandbox.write_file("tree/a/b/c", b"")
         await sandbox.write_file("outside/kept", b"")
@@ -249,7 +249,7 @@ async def removing_a_tree(open_sandbox: OpenSandbox) -> None:
 
 
 async def removing_deep_trees(open_sandbox: OpenSandbox) -> None:
-    """A tree deeper than a path may be long is removed too."""
+    """A tree deeper than the longest path can be removed, too."""
     code = "import os\nfor n in range(1200): os.mkdir('deepdir'); os.chdir('deepdir')"
     async with open_sandbox() as sandbox:
         assert (await python(sandbox, code)).ok
@@ -258,7 +258,7 @@ async def removing_deep_trees(open_sandbox: OpenSandbox) -> None:
 
 
 async def many_at_once(open_sandbox: OpenSandbox) -> None:
-    """Many files are written and read at the same time."""
+    """Many files can be written and read concurrently."""
     async with open_sandbox() as sandbox:
 
         async def one(number: int) -> None:

@@ -17,11 +17,11 @@ from ringfence.testing.conformance.check import (
 )
 
 _SOON_S = 20.0
-"""Of the 60 that what runs there would take: a busy machine may need some of it."""
+"""Well below the 60 s that the commands would take: a busy machine may need some of the time."""
 
 
 async def closed(open_sandbox: OpenSandbox) -> None:
-    """Every call on a sandbox that was closed says that it is gone."""
+    """Every call on a closed sandbox raises that it is gone."""
     async with open_sandbox() as sandbox:
         pass
     for call in (
@@ -43,7 +43,7 @@ async def _spawned(sandbox: Sandbox) -> None:
 
 
 async def closed_while_in_use(open_sandbox: OpenSandbox) -> None:
-    """Whoever waits for a command when the sandbox is closed by another is told that it is gone."""
+    """A caller that waits for a command when the sandbox is closed receives the error that it is gone."""
     told: list[str] = []
 
     async def wait(sandbox: Sandbox) -> None:
@@ -57,7 +57,7 @@ async def closed_while_in_use(open_sandbox: OpenSandbox) -> None:
 
 
 async def cancelled(open_sandbox: OpenSandbox) -> None:
-    """Cancelling a sandbox with all that runs in it does not wait for what runs in it."""
+    """Cancelling a sandbox together with its callers does not wait for the commands inside."""
     started = time.monotonic()
     with anyio.move_on_after(30) as scope:
         async with open_sandbox() as sandbox, sandbox.spawn(["sleep", "60"]):
@@ -69,7 +69,7 @@ async def cancelled(open_sandbox: OpenSandbox) -> None:
 
 
 async def callers_error(open_sandbox: OpenSandbox) -> None:
-    """An error of the caller's own leaves the context as it is."""
+    """An error of the caller's code leaves the context unchanged."""
 
     async def fail() -> None:
         async with open_sandbox():
@@ -80,7 +80,7 @@ async def callers_error(open_sandbox: OpenSandbox) -> None:
 
 
 async def one_is_not_another(open_sandbox: OpenSandbox) -> None:
-    """Two sandboxes have ids of their own, and neither sees the other's processes."""
+    """Two sandboxes have different ids, and neither sees the other's processes."""
     async with open_sandbox() as one, open_sandbox() as other:
         assert one.id != other.id
         await shell(one, f"sleep {(seconds := sleep_of_its_own())} >/dev/null 2>&1 &")
@@ -89,7 +89,7 @@ async def one_is_not_another(open_sandbox: OpenSandbox) -> None:
 
 
 async def set_up(open_sandbox: OpenSandbox) -> None:
-    """Set-up commands have run, in the workspace, before anything else."""
+    """Set-up commands run in the workspace before anything else."""
     async with open_sandbox(setup=("echo one > made", "echo two >> made")) as sandbox:
         assert await sandbox.read_file("made") == b"one\ntwo\n"
 
@@ -126,14 +126,14 @@ while True:
 
 
 async def supervisors_are_killed(open_sandbox: OpenSandbox) -> None:
-    """Whoever kills what stands between the guest and the commands kills commands, and not the sandbox."""
+    """Killing the processes between the guest and the commands kills commands, but not the sandbox."""
     async with open_sandbox() as sandbox, sandbox.spawn(["python3", "-c", _KILLER]):
         ends = {(await sandbox.run(["true"], timeout_s=30)).ended_by for _ in range(60)}
     assert ends <= {"exit", "signal"}
 
 
 async def facts(open_sandbox: OpenSandbox) -> None:
-    """The sandbox says what made it and how each limit is enforced."""
+    """The sandbox reports its backend and how each limit is enforced."""
     async with open_sandbox() as sandbox:
         assert sandbox.facts.backend
         assert set(sandbox.facts.enforced) == {"memory", "cpus", "pids", "disk"}

@@ -1,4 +1,4 @@
-"""Promises about a command that is held as a handle."""
+"""Promises about a running command that is controlled by a handle."""
 
 import signal
 import time
@@ -18,7 +18,7 @@ _PATIENCE_S = 30.0
 
 
 async def _until(process: SandboxProcess, wanted: bytes) -> bytes:
-    """Read stdout until it holds something."""
+    """Read stdout until it contains a text."""
     said = b""
     with anyio.fail_after(_PATIENCE_S):
         async for piece in process.stdout:
@@ -29,7 +29,7 @@ async def _until(process: SandboxProcess, wanted: bytes) -> bytes:
 
 
 async def both_ways(open_sandbox: OpenSandbox) -> None:
-    """What is sent is answered while the command runs; closing stdin ends it."""
+    """A command answers input while it runs, and ends when its stdin is closed."""
     async with open_sandbox() as sandbox, sandbox.spawn(["cat"]) as process:
         for word in (b"one\n", b"two\n"):
             await process.stdin.send(word)
@@ -40,7 +40,7 @@ async def both_ways(open_sandbox: OpenSandbox) -> None:
 
 
 async def errors_apart(open_sandbox: OpenSandbox) -> None:
-    """The two streams of a handle are apart."""
+    """Stdout and stderr of a handle are separate."""
     async with (
         open_sandbox() as sandbox,
         sandbox.spawn(["sh", "-c", "echo o; echo e >&2; exit 7"]) as process,
@@ -52,8 +52,8 @@ async def errors_apart(open_sandbox: OpenSandbox) -> None:
 
 
 async def signalled(open_sandbox: OpenSandbox) -> None:
-    """A signal reaches the command's group: a handler runs, and where there is none it ends."""
-    # Not a shell: dash loses an interrupt that comes while it starts a command.
+    """A signal reaches the command's group: a handler runs, and without one the command ends."""
+    # Python instead of a shell, since dash loses an interrupt that arrives while it starts a command.
     code = (
         "import os, signal, sys, time\n"
         "signal.signal(signal.SIGINT, lambda *_: [os.write(1, b'caught'), os._exit(3)])\n"
@@ -73,7 +73,7 @@ async def signalled(open_sandbox: OpenSandbox) -> None:
 
 
 async def signal_to_the_ended(open_sandbox: OpenSandbox) -> None:
-    """A signal or input for a command that is over is no error."""
+    """A signal or input for a command that has ended is no error."""
     async with open_sandbox() as sandbox, sandbox.spawn(["true"]) as process:
         await process.wait()
         await process.signal(signal.SIGTERM)
@@ -83,7 +83,7 @@ async def signal_to_the_ended(open_sandbox: OpenSandbox) -> None:
 
 
 async def nonsense(open_sandbox: OpenSandbox) -> None:
-    """Signals and sizes that there are not are the caller's error."""
+    """Invalid signals and sizes are errors of the caller."""
     async with open_sandbox() as sandbox:
         async with sandbox.spawn(["sleep", "60"]) as process:
             for number in (0, -9, 65, 1000):
@@ -102,14 +102,14 @@ async def _spawned(sandbox: Sandbox, size: tuple[int, int]) -> None:
 
 
 async def could_not_start(open_sandbox: OpenSandbox) -> None:
-    """A handle of a command that is not there says so when waited for."""
+    """Waiting for a command that does not exist raises an error that says so."""
     async with open_sandbox() as sandbox, sandbox.spawn(["no-such-command"]) as process:
         error = await error_of(SandboxFileError, process.wait())
     assert (error.errno_name, error.path) == ("ENOENT", "no-such-command")
 
 
 async def terminal(open_sandbox: OpenSandbox) -> None:
-    """On a terminal a command finds one of the size given, and is told when it changes."""
+    """A command finds a terminal of the given size, and is notified when the size changes."""
     code = (
         "import os, sys, signal, time\n"
         "size = lambda *_: os.write(1, b'%d %d\\n' % os.get_terminal_size(0)[::-1])\n"
@@ -129,9 +129,9 @@ async def terminal(open_sandbox: OpenSandbox) -> None:
 
 
 async def terminal_signals(open_sandbox: OpenSandbox) -> None:
-    """Ctrl-C on a terminal interrupts the command, and the end of input is told."""
+    """On a terminal Ctrl-C interrupts the command, and closing stdin is the end of its input."""
     async with open_sandbox() as sandbox:
-        # Short sleeps: Python notices a signal that comes just before a sleep only when that sleep ends.
+        # Short sleeps, since Python handles a signal that arrives just before a sleep only when that sleep ends.
         code = "import os, time; os.write(1, b'ready'); [time.sleep(0.1) for _ in range(600)]"
         async with sandbox.spawn(["python3", "-I", "-S", "-c", code], tty=(24, 80)) as process:
             await _until(process, b"ready")
@@ -147,7 +147,7 @@ async def terminal_signals(open_sandbox: OpenSandbox) -> None:
 
 
 async def terminal_that_is_not_read(open_sandbox: OpenSandbox) -> None:
-    """More input than a terminal holds, for a command that reads none, harms nobody else."""
+    """More input than a terminal's buffer holds, for a command that reads none, does not affect other commands."""
     async with open_sandbox() as sandbox:
         async with sandbox.spawn(["sleep", "60"], tty=(24, 80)) as process:
             await process.stdin.send(b"x" * 20_000)
@@ -166,7 +166,7 @@ async def killed_on_leaving(open_sandbox: OpenSandbox) -> None:
 
 
 async def flood_and_others(open_sandbox: OpenSandbox) -> None:
-    """A command whose flood nobody reads waits, and delays no other command."""
+    """A command whose output is not read waits, and delays no other command."""
     async with open_sandbox() as sandbox, sandbox.spawn(["sh", "-c", "yes & yes >&2"]) as process:
         await anext(process.stdout)
         started = time.monotonic()
@@ -176,7 +176,7 @@ async def flood_and_others(open_sandbox: OpenSandbox) -> None:
 
 
 async def floods_that_are_read(open_sandbox: OpenSandbox) -> None:
-    """Two hundred megabytes flow through two handles at once, each whole."""
+    """Two handles transfer two hundred megabytes concurrently and completely."""
     counts: list[int] = []
 
     async def read(sandbox: Sandbox) -> None:
@@ -190,7 +190,7 @@ async def floods_that_are_read(open_sandbox: OpenSandbox) -> None:
 
 
 async def last_words(open_sandbox: OpenSandbox) -> None:
-    """All that a command wrote before its end is there, though a straggler holds its stdout open."""
+    """All output that a command wrote before its end is returned, even if a straggler keeps its stdout open."""
     async with open_sandbox() as sandbox:
         line = "head -c 300000 /dev/zero; sleep 60 &"
         with anyio.fail_after(_PATIENCE_S):

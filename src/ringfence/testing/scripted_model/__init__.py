@@ -1,11 +1,11 @@
-"""A model that says what a script says: a local server with the APIs of Anthropic and OpenAI, for tests.
+"""A model that follows a script: a local server with the APIs of Anthropic and OpenAI, for tests.
 
 In a test::
 
     async with ScriptedModelServer.serve(parse_script("turns: [{text: Done.}]")) as server:
         client = AsyncAnthropic(base_url=server.base_url, api_key="any")
 
-By itself: `python -m ringfence.testing.scripted_model FILE`. Format: docs/reference/scripted-model.md.
+As a program: `python -m ringfence.testing.scripted_model FILE`. Format: docs/reference/scripted-model.md.
 """
 
 from ringfence.model.scripted import Script, Turn, in_prompt, load_script, parse_script

@@ -1,4 +1,4 @@
-"""`python -m ringfence.testing.scripted_model [FILE] [--named NAME=FILE] [--port N]`: serve until interrupted."""
+"""`python -m ringfence.testing.scripted_model [FILE] [--named NAME=FILE] [--port N]`: serves until interrupted."""
 
 import argparse
 import signal

@@ -28,10 +28,10 @@ _GRACE_S = 1.0
 
 
 class ScriptedModelServer:
-    """A running server; made by `serve`.
+    """A running server, which `serve` creates.
 
-    `requests` holds every request in order, the refused ones too; `turns_done` counts turns of `script`, if it has no
-    cases.
+    `requests` holds every request in order, including refused ones; `turns_done` counts the turns of `script`, if it
+    has no cases.
     """
 
     def __init__(self, script: Script | None, named: Mapping[str, Script]) -> None:
@@ -43,7 +43,7 @@ class ScriptedModelServer:
 
     @property
     def turns_done(self) -> int:
-        """How many turns of the server's own script are over; 0 if it has cases."""
+        """Number of finished turns of the server's own script; 0 if it has cases."""
         return self._api.turns_done
 
     @classmethod
@@ -54,8 +54,8 @@ class ScriptedModelServer:
         """Serve on 127.0.0.1 while the context is open.
 
         Args:
-            script: For all requests whose prompt carries none; None: those are answered 400.
-            port: 0: any that is free.
+            script: The script for requests whose prompt carries none; None: those are answered with 400.
+            port: The port; 0: any free one.
             named: Scripts that a prompt may name.
 
         Raises:
@@ -70,7 +70,8 @@ class ScriptedModelServer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; an ASGI application.
 
-        The answer is given up when the client or the server goes; a turn that did not go out whole is then due again.
+        The response is cancelled when the client disconnects or the server closes; a turn that was not sent completely
+        is then due again.
         """
         request = Request(scope, receive)
         try:
@@ -109,7 +110,7 @@ async def _cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> N
 
 
 async def _body(request: Request) -> bytes:
-    """The body, read no further than one byte beyond the limit."""
+    """Read the body, at most one chunk beyond the limit."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -120,12 +121,12 @@ async def _body(request: Request) -> bytes:
 
 @contextlib.contextmanager
 def listening(port: int) -> Iterator[socket.socket]:
-    """A socket on `port` of 127.0.0.1; 0: any that is free.
+    """Listen on `port` of 127.0.0.1; 0: any free one.
 
     Raises:
         InfrastructureFault: The port is taken.
     """
-    # With the protocol left out asyncio does not switch Nagle's algorithm off, and each answer takes 40 ms.
+    # Without an explicit protocol asyncio does not disable Nagle's algorithm, and each answer takes 40 ms.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -139,7 +140,7 @@ def listening(port: int) -> Iterator[socket.socket]:
 
 
 class _Server(uvicorn.Server):
-    """Ends as soon as it is told: uvicorn's own looks ten times a second whether it shall, and whether all went."""
+    """A server that stops at once: uvicorn's own polls ten times a second whether to stop, and for open connections."""
 
     def __init__(self, config: uvicorn.Config, closing: anyio.Event) -> None:
         super().__init__(config)
@@ -147,17 +148,17 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the program we run in."""
+        """Leave signals to the program in which the server runs."""
         yield
 
     async def main_loop(self) -> None:
-        """Keep the date of the answers until it is time to end."""
+        """Keep the responses' date up to date until the server closes."""
         while not await self.on_tick(0):
             with anyio.move_on_after(_TICK_S):
                 await self._closing.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections; let what is being answered end, for a time."""
+        """Accept no more connections; give running responses a grace period."""
         for server in self.servers:
             server.close()
         for taken in sockets or []:
@@ -174,8 +175,8 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def running(application: ASGIApp, listener: socket.socket, closing: anyio.Event) -> AsyncIterator[None]:
-    """Serve while the context is open; `closing` is set when it ends, for answers that still wait."""
-    # uvicorn reports each connection that we break on purpose.
+    """Serve while the context is open; `closing` is set at its end, for responses that still wait."""
+    # uvicorn logs each connection that is broken on purpose.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
         application,
