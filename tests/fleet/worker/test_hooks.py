@@ -1,4 +1,4 @@
-"""Hooks around jobs of a crew that works."""
+"""Hooks of jobs in a running fleet."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def works(make_crew: Make) -> FleetFiles:
-    """A crew with an agent for each kind of hook."""
+    """A fleet with an agent for each kind of hook."""
     crew = make_crew()
     common: dict[str, Any] = {
         "prompt": "do it",
@@ -60,21 +60,21 @@ def works(make_crew: Make) -> FleetFiles:
 
 
 def test_a_required_hook_stops_a_job(works: FleetFiles):
-    """A job whose required hook fails is not begun, and fails with the hook's reason."""
+    """A job whose required hook fails does not start, and fails with the hook's reason."""
     ended = works.run("fleet", "trigger", "guarded", "--wait", "--json")
     assert (ended.code, ended.json["state"], ended.json["tokens"]) == (1, "failed", 0)
     assert "hook 1 before the run failed" in ended.json["reason"]
 
 
 def test_another_hook_that_fails_is_only_told(works: FleetFiles):
-    """A hook that nothing depends on does not hold its job up; the log says that it failed."""
+    """A failed hook that is not required does not stop the job; the log reports it."""
     ended = works.run("fleet", "trigger", "warned", "--wait", "--json").json
     assert ended["state"] == "unverified"
     works.waits(lambda: works.log, lambda log: f"job {ended['id']}: hook before_run 1" in log)
 
 
 def test_a_hook_runs_in_a_sandbox_and_is_in_the_record(works: FleetFiles):
-    """It has the facts on its stdin, and its run is recorded as any other: sealed, with its command and exit code."""
+    """A hook reads the facts from stdin, and has a record like any run: sealed, with command and exit code."""
     job = works.run("fleet", "trigger", "looking", "--wait", "--json").json["id"]
     log = works.waits(lambda: works.log, lambda log: f"job {job}: hook after_run 1: run " in log)
     run = log.partition(f"job {job}: hook after_run 1: run ")[2].partition(":")[0]
@@ -85,7 +85,7 @@ def test_a_hook_runs_in_a_sandbox_and_is_in_the_record(works: FleetFiles):
 
 
 def test_hooks_after_a_run_on_a_private_copy_find_what_it_made(works: FleetFiles):
-    """Each has a copy of its own, with what the run and the hooks before it made; the workspace stays as it is."""
+    """Each hook works on its own copy, with the changes of the run and earlier hooks; the workspace is unchanged."""
     job = works.run("fleet", "trigger", "making", "--wait", "--json").json["id"]
     log = works.waits(lambda: works.log, lambda log: f"job {job}: hook after_run 2: run " in log)
     (told,) = [line for line in log.splitlines() if f"job {job}: hook after_run 2: run " in line]
@@ -94,13 +94,13 @@ def test_hooks_after_a_run_on_a_private_copy_find_what_it_made(works: FleetFiles
 
 
 def test_a_hook_that_hangs_is_ended(works: FleetFiles):
-    """A hook has its time, and no more."""
+    """A hook that exceeds its time limit is ended."""
     ended = works.run("fleet", "trigger", "slowly", "--wait", "--json")
     assert (ended.json["state"], "longer than 1 s" in ended.json["reason"]) == ("failed", True)
 
 
 def test_a_hook_on_the_host_has_the_facts_too(works: FleetFiles):
-    """Where the configuration names it, a hook runs outside of any fence."""
+    """A hook with `where: host` runs outside the sandbox, with the facts but without other secrets."""
     job = works.run("fleet", "trigger", "host", "--wait", "--json").json["id"]
     facts = works.waits(lambda: works.home / "facts.json", lambda file: file.exists() and file.read_text())
     told = json.loads(facts.read_text())
@@ -118,7 +118,7 @@ def test_a_hook_on_the_host_must_be_named(crew: FleetFiles):
 
 
 def test_a_message_is_sent_again_until_it_is_taken(crew: FleetFiles):
-    """A service that was busy is told later, by the same name."""
+    """A message that a busy service refused is sent again with the same delivery id."""
     with receiver(503) as told:
         hook = {"type": "webhook", "url": told.url}
         agent = {

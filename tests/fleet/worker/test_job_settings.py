@@ -1,4 +1,4 @@
-"""What a run is asked for a job: its agent's settings, within what was set aside for it."""
+"""The settings of a job's run: its agent's, limited by the job's reservation."""
 
 import re
 from datetime import UTC, datetime
@@ -37,14 +37,14 @@ def _job(**more: Any) -> Job:
     ids=["none", "less", "more", "nothing"],
 )
 def test_a_run_has_no_more_to_spend_than_its_job(allowed: tuple[Any, Any], expected: tuple[int, float]):
-    """A budget of the agent, the day or the fleet reaches the run as its limit, and never widens it."""
+    """A budget of the agent, the day or the fleet limits the run, and never raises its own limit."""
     settings = AgentSettings.model_validate({"limits": {"tokens": 1000, "cost_usd": 2}})
     limits = effective_of(settings, _job(allowed_tokens=allowed[0], allowed_usd=allowed[1])).settings.limits
     assert (limits.tokens, limits.cost_usd) == expected
 
 
 def test_a_run_without_a_price_limit_gets_the_jobs():
-    """Where the agent has no bound in dollars, what was set aside is one."""
+    """For an agent without a limit in dollars, the job's reservation is the run's limit."""
     assert effective_of(AgentSettings(), _job(allowed_usd=0.25)).settings.limits.cost_usd == 0.25
 
 
@@ -60,26 +60,26 @@ def test_a_run_without_a_price_limit_gets_the_jobs():
     ids=["tokens left", "dollars left", "its own", "another's", "no budget"],
 )
 def test_a_budget_that_is_used_up_is_told_as_such(limit: str, left: dict[str, Any], expected: str):
-    """Where a run had less than its limits, since a budget had no more left, nobody is told to raise the limits."""
+    """When the reservation was the limit, the reason names the day's budget and does not advise to raise limits."""
     limits = AgentSettings.model_validate({"limits": {"tokens": 1000}}).limits
     reason = str(LimitReached(limit, allowed=10, used=12))
     assert re.search(expected, reason_within(limits, _job(**left), reason))
 
 
 def test_a_configuration_of_another_version_is_told():
-    """What cannot be read any more ends the job with what to do."""
+    """A job whose stored configuration can no longer be read ends with advice."""
     with pytest.raises(InfrastructureFault, match="ringfence job retry"):
         agent_settings(b'{"no": "such key"}', _job())
 
 
 def test_a_task_without_a_payload_is_left_as_it_is():
-    """Braces in a task that somebody gave by hand are no placeholders."""
+    """Braces in a task that was given by hand are no placeholders."""
     assert task_of(b"say {{ payload.x }}", None) == "say {{ payload.x }}"
     assert "main" in task_of(b"say {{ payload.x }}", b'{"x": "main"}')
 
 
 def test_a_task_is_text_whatever_came_with_its_trigger():
-    """Half of a surrogate pair, which JSON can spell, and of which no request can be made, is replaced."""
+    """An unpaired surrogate in a payload, which JSON can contain but no request can, is replaced."""
     task = task_of(b"say {{ payload.x }}", b'{"x": "<\\ud800>"}')
     assert "<\ufffd>" in task.encode().decode()
 
@@ -98,7 +98,7 @@ def test_a_task_is_text_whatever_came_with_its_trigger():
 def test_a_question_about_a_limit_names_the_sum_of_all_attempts(
     limit: str, job: dict[str, Any], rules: list[float], spent: Usage, to: float
 ):
-    """What was used, and as much again; where only the day's budget was used up, the limit as it is."""
+    """The question proposes the total usage plus the limit, or just the limit if the day's budget was what ran out."""
     settings = AgentSettings.model_validate({"limits": {"tokens": 1000, "cost_usd": 2}})
     granted = [LimitRule(limit="tokens", to=each) for each in rules]
     question = Question("budget", {"limit": limit, "to": 1}, "")
@@ -109,7 +109,7 @@ def test_a_question_about_a_limit_names_the_sum_of_all_attempts(
 
 
 def test_granted_rules_reach_the_run_and_no_more_is_spent_than_the_job_has():
-    """A limit that was raised holds for all attempts together, so the run has what is left."""
+    """Granted rules apply to the run; a raised limit counts for all attempts, so the run gets what is left."""
     rules: list[Rule] = [HostRule(host="a.example", port=443), LimitRule(limit="tokens", to=2000)]
     effective = effective_of(AgentSettings(), _job(tokens=1200, allowed_tokens=800), rules)
     assert [str(rule) for rule in effective.settings.egress.allow] == ["a.example:443"]
@@ -124,7 +124,7 @@ def _answer(question: str, reply: str = "") -> QuestionAnswered:
 
 
 def test_a_resumed_session_reads_the_answer_and_a_new_one_the_task_too():
-    """A session that could not be resumed knows nothing of what was asked."""
+    """The prompt of a resumed session has the last answer only; a new session's has the task and all answers."""
     answers = [_answer("1", "red"), _answer("2", "blue")]
     resumed = prompt_of("task", answers, InterruptedRun("r", has_asked=True))
     assert ("blue" in resumed, "red" in resumed, "task\n" in resumed) == (True, False, False)

@@ -1,4 +1,4 @@
-"""Which clone of its agent's repository a job works in, and what of it is there."""
+"""The clone of its agent's repository that a job works in, and which files it contains."""
 
 import subprocess
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ def _attempt(number: int, job: str = "j1") -> Job:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> AgentSettings:
-    """Of an agent with a repository of one file."""
+    """Settings of an agent with a repository."""
     place = tmp_path / "repository"
     for words in (
         ["init", "-q", "-b", "main", str(place)],
@@ -44,7 +44,7 @@ def settings(tmp_path: Path) -> AgentSettings:
 
 
 async def _left(places: JobWorkspaces, settings: AgentSettings, job: Job) -> None:
-    """What a worker leaves that dies in the middle of an attempt."""
+    """Leave the state of a worker that dies in the middle of an attempt."""
     async with places.of(job, settings) as clone:
         (clone / "made").write_text("by the first")
     places.release(job.id)  # as the end of its process does
@@ -54,7 +54,7 @@ async def _left(places: JobWorkspaces, settings: AgentSettings, job: Job) -> Non
 async def test_another_attempt_has_a_new_clone_unless_it_goes_on(
     tmp_path: Path, settings: AgentSettings, as_it_was_left: bool, is_kept: bool
 ):
-    """Who goes on in a session finds the files that the session speaks of; who begins anew finds none of them."""
+    """An attempt that resumes a session finds the files of the last attempt; a new one finds none of them."""
     await _left(JobWorkspaces(tmp_path / "clones"), settings, _attempt(1))
     places = JobWorkspaces(tmp_path / "clones")
     async with places.of(_attempt(2), settings, as_it_was_left=as_it_was_left) as clone:
@@ -65,7 +65,7 @@ async def test_another_attempt_has_a_new_clone_unless_it_goes_on(
 
 
 async def test_another_jobs_clone_is_never_gone_on_with(tmp_path: Path, settings: AgentSettings):
-    """Whatever a job asks for: what lies in a clone was another's."""
+    """A job never finds another job's files, even if it asks to resume."""
     await _left(JobWorkspaces(tmp_path / "clones"), settings, _attempt(1, "j0"))
     places = JobWorkspaces(tmp_path / "clones")
     async with places.of(_attempt(2), settings, as_it_was_left=True) as clone:
@@ -74,7 +74,7 @@ async def test_another_jobs_clone_is_never_gone_on_with(tmp_path: Path, settings
 
 
 async def test_the_clone_of_a_job_that_waits_is_given_to_no_other(tmp_path: Path, settings: AgentSettings):
-    """Its work is in it, and its next attempt finds it there; nothing holds it meanwhile."""
+    """The clone of a waiting job is not given to others, and its next attempt finds its files there."""
     await _left(JobWorkspaces(tmp_path / "clones"), settings, _attempt(1))
     others = JobWorkspaces(tmp_path / "clones")
     async with others.of(_attempt(1, "j2"), settings, kept={"j1"}) as other:

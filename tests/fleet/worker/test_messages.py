@@ -1,4 +1,4 @@
-"""Messages that tell other services of a job: signed, tried again, and harmless."""
+"""Messages of hooks to other services: signed, retried, and harmless."""
 
 import hashlib
 import hmac
@@ -49,7 +49,7 @@ def _job(**more: Any) -> Job:
 
 @pytest.fixture
 def facts() -> dict[str, Any]:
-    """What is told of a job whose agent wrote what would act elsewhere."""
+    """The facts of a job whose agent wrote text that would act in other services."""
     return facts_of(_job(), "after_run", _HOSTILE)
 
 
@@ -66,13 +66,13 @@ def _send(hook: WebhookHook, facts: dict[str, Any], tmp_path: Path) -> HookResul
 
 @pytest.fixture
 def told() -> Iterator[Receiver]:
-    """A service."""
+    """A service that receives messages."""
     with receiver() as running:
         yield running
 
 
 def test_a_message_is_signed(told: Receiver, facts: dict[str, Any], tmp_path: Path):
-    """The body is the facts, signed by the secret whose name is in the configuration; secrets fill headers as well."""
+    """The body holds the facts and is signed with the configured secret; headers may contain secrets, too."""
     hook = WebhookHook(
         type="webhook", url=told.url, secret="${secret:hook}", headers={"X-Key": "is ${secret:hook}"}
     )
@@ -95,7 +95,7 @@ _ENDLESS = {
 
 @pytest.mark.parametrize("kind", _ENDLESS)
 def test_an_answer_without_an_end_holds_nobody(facts: dict[str, Any], tmp_path: Path, kind: str):
-    """A service that goes on answering, or never begins to, keeps the worker for the hook's time at most."""
+    """A service whose response does not begin or end keeps the worker no longer than the hook's time limit."""
     first, more, said = _ENDLESS[kind]
 
     def answer(listener: socket.socket) -> None:
@@ -118,12 +118,12 @@ def test_an_answer_without_an_end_holds_nobody(facts: dict[str, Any], tmp_path: 
 
 @pytest.mark.parametrize("url", ["http://[::1", "http://127.0.0.1:99999/", "${secret:hook}"])
 def test_an_address_that_is_none_is_a_result(facts: dict[str, Any], tmp_path: Path, url: str):
-    """It is told, and the other hooks go on."""
+    """An invalid address is a failed result, not an error, so that other hooks still run."""
     assert not _send(WebhookHook(type="webhook", url=url), facts, tmp_path).is_ok
 
 
 def test_each_try_has_the_same_name(told: Receiver, facts: dict[str, Any], tmp_path: Path):
-    """Who was told twice knows it by the delivery's name; that of another job is another."""
+    """All attempts to deliver a message have the same delivery id; another job's message has another."""
     hook = WebhookHook(type="webhook", url=told.url)
     for job in ("j1", "j1", "j2"):
         _send(hook, {**facts, "job": {**facts["job"], "id": job}}, tmp_path)
@@ -136,7 +136,7 @@ def test_each_try_has_the_same_name(told: Receiver, facts: dict[str, Any], tmp_p
     [(500, True), (503, True), (429, True), (408, True), (302, False), (400, False), (404, False)],
 )
 def test_what_may_pass_is_tried_again(status: int, is_repeated: bool, facts: dict[str, Any], tmp_path: Path):
-    """Another's bad moment passes; a refusal does not, and no redirection is followed."""
+    """Temporary failures may be retried; refusals are not, and redirections are not followed."""
     with receiver(status) as told:
         result = _send(WebhookHook(type="webhook", url=told.url), facts, tmp_path)
         told.take()
@@ -151,7 +151,7 @@ def test_what_may_pass_is_tried_again(status: int, is_repeated: bool, facts: dic
 def test_a_service_that_is_away_is_tried_again_and_its_address_not_told(
     facts: dict[str, Any], tmp_path: Path
 ):
-    """The address of an incoming webhook is a secret: no message holds it."""
+    """A message to an unreachable service is retried; its address, which may be a secret, is in no message."""
     with kept_port() as port:
         hook = WebhookHook(type="webhook", url=f"http://127.0.0.1:{port}/${{secret:hook}}")
         result = _send(hook, facts, tmp_path)
@@ -170,7 +170,7 @@ _TRIES = {
 
 @pytest.mark.parametrize("kind", _TRIES)
 def test_it_is_told_whether_a_message_is_tried_again(tmp_path: Path, kind: str):
-    """And when, and which try that is; the address is not told."""
+    """The log says whether, when and as which attempt a message is sent again, without its address."""
     status, tried, said = _TRIES[kind]
     lines: list[str] = []
     database = Database(f"sqlite:///{tmp_path}/crew.db")
@@ -180,8 +180,8 @@ def test_it_is_told_whether_a_message_is_tried_again(tmp_path: Path, kind: str):
     async def act(url: str) -> None:
         hook = {"type": "webhook", "url": url, "attempts": 3}
         settings = AgentSettings.model_validate({"hooks": {"on_failure": [hook]}})
-        (errand,) = await around.after(_job(), settings)
-        await errand.act(tried)
+        (delivery,) = await around.after(_job(), settings)
+        await delivery.act(tried)
 
     with receiver(status) as told:
         anyio.run(act, told.url)
@@ -190,7 +190,7 @@ def test_it_is_told_whether_a_message_is_tried_again(tmp_path: Path, kind: str):
 
 
 def test_a_secret_that_is_not_there_is_told(told: Receiver, facts: dict[str, Any], tmp_path: Path):
-    """Nothing is sent unsigned."""
+    """If the signing secret is missing, nothing is sent, and the result says why."""
     result = _send(WebhookHook(type="webhook", url=told.url, secret="${secret:other}"), facts, tmp_path)
     assert "secret 'other' is not defined" in result.detail
     assert told.got == []
@@ -198,7 +198,7 @@ def test_a_secret_that_is_not_there_is_told(told: Receiver, facts: dict[str, Any
 
 @pytest.mark.parametrize("kind", ["slack", "discord"])
 def test_nobody_is_called_by_what_an_agent_wrote(kind: str, facts: dict[str, Any]):
-    """Mentions, links and channels in a reason are taken apart; a message has a bound."""
+    """Mentions, links and channels in an agent's reason are made inactive, and a message's length is limited."""
     message = message_of(kind, facts)
     text = str(message.get("text", message.get("content")))
     assert not [mark for mark in ("<!", "<@", "@everyone", "<http") if mark in text]
@@ -221,7 +221,7 @@ _QUESTION = Entry(
 def test_ntfy_gets_a_line_of_text_and_headers(
     told: Receiver, tmp_path: Path, more: dict[str, Any], priority: str
 ):
-    """The line names the question and what answers it; no text of the agent is in a header."""
+    """The text names the question and the command that answers it; no text of the agent is in a header."""
     facts = facts_of(
         _job(state=JobState.WAITING), "on_waiting", _HOSTILE, need="question", question=_QUESTION
     )
@@ -237,7 +237,7 @@ def test_ntfy_gets_a_line_of_text_and_headers(
 
 
 def test_ntfy_shows_control_characters_of_a_reason(told: Receiver, tmp_path: Path):
-    """Whatever an agent wrote into it, it stays one line."""
+    """Control characters of an agent's reason are shown escaped, in one line."""
     facts = facts_of(_job(reason="a\x1b[31m\nb"), "on_inbox", None, need="failed")
     _send(WebhookHook(type="ntfy", url=told.url), facts, tmp_path)
     _, body = told.take()
@@ -260,12 +260,12 @@ def test_ntfy_shows_control_characters_of_a_reason(told: Receiver, tmp_path: Pat
     ],
 )
 def test_what_needs_a_person(state: JobState, has_changes: bool, need: str | None):
-    """Questions, what is blocked, what failed, and changes to apply."""
+    """Questions, blocked and failed jobs, and changes to apply need a person."""
     assert need_of(state, has_changes=has_changes) == need
 
 
 @pytest.mark.parametrize("field", [{"click": "https://x.example"}, {"priority": 5}])
 def test_what_only_ntfy_has_is_refused_elsewhere(field: dict[str, Any]):
-    """A field without effect is an error."""
+    """Fields that only ntfy has are refused for other types."""
     with pytest.raises(ValueError, match="have no effect with `type: slack`"):
         WebhookHook(type="slack", url="https://x.example", **field)

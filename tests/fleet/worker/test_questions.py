@@ -23,13 +23,13 @@ def _shell(command: str, reason: str = "r") -> dict[str, Any]:
 
 
 def _fetch(what: str, file: str) -> dict[str, Any]:
-    """A turn that leaves a file, then requests a host."""
+    """Return a turn that leaves a file, then requests a host."""
     command = f"echo made >> {file}; curl -sS -m 5 https://{HOST} 2>&1 | tail -1"
     return {"text": what, "tools": [_shell(command, _REASON)]}
 
 
 def _common(crew: FleetFiles) -> dict[str, Any]:
-    """An agent that asks for a host."""
+    """Return an agent that asks for a host."""
     return {
         "prompt": "fetch it",
         "workspace": ".",
@@ -69,7 +69,7 @@ def asks(make_crew: Make) -> FleetFiles:
 
 
 def _waits(crew: FleetFiles, job: str) -> Any:
-    """The open question of a job, once it waits."""
+    """Wait until a job waits; return its open question."""
     crew.waits(lambda: crew.job(job)["state"], lambda state: state == "waiting")
     (question,) = [each for each in crew.client.get("inbox", open="true") if each["job"] == job]
     return question
@@ -84,7 +84,7 @@ def _of_kind(crew: FleetFiles, run: str, name: str) -> list[Any]:
 
 
 def test_a_refused_host_waits_through_a_restart_and_the_job_continues(crew: FleetFiles):
-    """Nothing is held while it waits; the answer starts an attempt that resumes; both records name the answer."""
+    """A waiting job holds nothing, its answer starts an attempt that resumes, and both records name the answer."""
     crew.write(fleet={"name": "c", "drain": "1s"}, agents={"asker": _common(crew)})
     crew.up()
     job = crew.trigger("asker")
@@ -117,7 +117,7 @@ def test_a_refused_host_waits_through_a_restart_and_the_job_continues(crew: Flee
 
 
 def test_a_denied_question_ends_its_job(asks: FleetFiles):
-    """As blocked, with the name of the person."""
+    """A denied job ends as blocked, with the name of the person."""
     job = asks.trigger("asker")
     question = _waits(asks, job)
     asks.does("inbox", "answer", question["id"], "deny")
@@ -127,7 +127,7 @@ def test_a_denied_question_ends_its_job(asks: FleetFiles):
 
 
 def test_a_deadline_ends_its_job(asks: FleetFiles):
-    """As blocked; the question takes no answer any more."""
+    """After its deadline a question takes no answer, and its job ends as blocked."""
     job = asks.trigger("hasty")
     ended = asks.ends(job)
     assert ended["state"] == "blocked"
@@ -138,7 +138,7 @@ def test_a_deadline_ends_its_job(asks: FleetFiles):
 
 
 def test_of_two_answers_at_once_one_counts(asks: FleetFiles):
-    """The other is refused with the name of the person who answered."""
+    """Of two concurrent answers, one is refused with the name of the person who gave the other."""
     job = asks.trigger("asker")
     question = _waits(asks, job)["id"]
     ends: list[Ended] = []
@@ -159,7 +159,7 @@ def test_of_two_answers_at_once_one_counts(asks: FleetFiles):
 
 
 def test_a_grant_for_the_agent_holds_for_its_next_job_only(asks: FleetFiles):
-    """The next job of that agent asks nothing; another agent's does."""
+    """The agent's next job has the grant without a question; another agent's job does not."""
     first = asks.trigger("granted")
     asks.does("inbox", "answer", _waits(asks, first)["id"], "allow", "--for", "agent")
     assert asks.ends(first)["state"] == "unverified"
@@ -174,7 +174,7 @@ def test_a_grant_for_the_agent_holds_for_its_next_job_only(asks: FleetFiles):
 
 
 def test_a_person_is_notified_of_questions_failures_and_changes(crew: FleetFiles):
-    """By the fleet's hooks, of every agent; the agent's own hook hears of questions alone."""
+    """The fleet's hooks notify of all questions, failures and changes; an agent's `on_waiting` hook of its questions."""
     with receiver() as fleet, receiver() as own:
         agent = {**_common(crew), "hooks": {"on_waiting": [{"type": "webhook", "url": own.url}]}}
         crew.write(
@@ -195,7 +195,7 @@ def test_a_person_is_notified_of_questions_failures_and_changes(crew: FleetFiles
 
 
 def test_a_cancelled_job_takes_its_question_back(asks: FleetFiles):
-    """At once, since nothing works on it."""
+    """Cancelling a waiting job closes its question at once."""
     job = asks.trigger("other")
     question = _waits(asks, job)["id"]
     asks.does("job", "cancel", job)
@@ -204,7 +204,7 @@ def test_a_cancelled_job_takes_its_question_back(asks: FleetFiles):
 
 
 def test_the_agents_own_question_is_answered_by_a_message(asks: FleetFiles):
-    """Which it reads as the person's; without one the answer is refused."""
+    """An agent's own question needs an answer with a message, which the agent reads as the person's."""
     job = asks.trigger("worded")
     question = _waits(asks, job)
     assert (question["kind"], question["rule"], question["text"]) == ("question", {}, "Which colour?")
@@ -216,7 +216,7 @@ def test_the_agents_own_question_is_answered_by_a_message(asks: FleetFiles):
 
 
 def test_a_raised_limit_lets_the_job_continue(asks: FleetFiles):
-    """The question names the sum of all attempts: what was used, and as much again as the agent's limit."""
+    """The question proposes the sum of all attempts plus the agent's limit; once allowed, the job continues."""
     job = asks.trigger("limited")
     question = _waits(asks, job)
     used = asks.job(job)["tokens"]
@@ -228,7 +228,7 @@ def test_a_raised_limit_lets_the_job_continue(asks: FleetFiles):
 
 
 def test_a_signed_request_answers_a_question(crew: FleetFiles):
-    """Its signature covers the question's id; another question, a wrong key and a second answer are refused."""
+    """The signature covers the question's id; another question, a wrong key and a second answer are refused."""
     key = secrets.token_hex(16)
     (crew.home / "key").write_text(key)
     (crew.home / "key").chmod(0o600)
@@ -271,7 +271,7 @@ def test_a_signed_request_answers_a_question(crew: FleetFiles):
 
 @pytest.mark.parametrize("end", ["deny", "cancel"])
 def test_the_hooks_and_the_source_hear_of_a_job_that_ends_while_it_waits(crew: FleetFiles, end: str):
-    """As of any other end: the file of the task is put aside, and the person notified."""
+    """As for any other end, the task file is moved and the person is notified."""
     tasks = crew.home / "tasks"
     tasks.mkdir()
     trigger = {"type": "directory", "path": str(tasks), "every": "0.2s"}

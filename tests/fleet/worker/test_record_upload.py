@@ -1,4 +1,4 @@
-"""Records of a machine's attempts, uploaded once they have ended."""
+"""The upload of a machine's records after their attempts have ended."""
 
 import socket
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ HOST = socket.gethostname()
 
 @pytest.fixture
 def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """An empty one, on a machine with an own state directory."""
+    """An empty database, on a machine with its own state directory."""
     monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "s"))
     made = Database(f"sqlite:///{tmp_path / 'fleet.db'}")
     made.create_tables()
@@ -36,12 +36,12 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Databa
 
 @pytest.fixture
 def store(tmp_path: Path) -> RecordStore:
-    """A store as another machine sees it."""
+    """The record store as another machine sees it."""
     return RecordStore(f"file://{tmp_path}/store", tmp_path / "cache")
 
 
 async def begin(database: Database, *, host: str = HOST) -> Attempt:
-    """An attempt on a machine."""
+    """Begin an attempt on a machine."""
     job, _ = await Jobs(database).add(NewJob(agent="a", trigger="manual", prompt="p"))
     await Admission(database).admit(Bounds({"a": AgentBounds(concurrency=9)}), now=NOON, day_began=DAY)
     attempt = await Attempts(database).begin(job.id, worker="w", host=host)
@@ -58,7 +58,7 @@ def record(attempt: Attempt) -> None:
 
 
 async def stored(database: Database) -> dict[str, str | None]:
-    """The names of stored records, by run."""
+    """Return the names of stored records, by run."""
     query = select(ATTEMPTS.c.run_id, ATTEMPTS.c.record)
     return await database.read(
         lambda connection: {row.run_id: row.record for row in connection.execute(query)}
@@ -66,7 +66,7 @@ async def stored(database: Database) -> dict[str, str | None]:
 
 
 async def test_ended_attempts_of_this_machine_are_uploaded(database: Database, store: RecordStore):
-    """Not those that run, nor other machines'; one that ended before its run began has no record."""
+    """Records of this machine's ended attempts are uploaded; an attempt that ended before its run began has none."""
     ended, lost, running, other = [await begin(database) for _ in range(3)] + [
         await begin(database, host="other")
     ]

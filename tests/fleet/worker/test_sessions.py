@@ -1,4 +1,4 @@
-"""Whether an agent's next job goes on with its last conversation, and where its repository comes from."""
+"""Whether an agent's next job resumes its last session, and how its repository is cloned."""
 
 import subprocess
 from functools import partial
@@ -26,7 +26,7 @@ def _git(place: Path, *words: str) -> None:
 
 @pytest.fixture(scope="module")
 def works(make_crew: Make) -> FleetFiles:
-    """A crew with an agent for each policy, and one with a repository that would do harm."""
+    """A fleet with an agent for each session policy, and one with a hostile repository."""
     crew = make_crew()
     model = crew.script("quick", {"text": "done"})
     full = crew.script("full", {"text": "and", "stop_reason": "model_context_window_exceeded"})
@@ -91,7 +91,7 @@ def works(make_crew: Make) -> FleetFiles:
 
 
 def _tokens(crew: FleetFiles, agent: str) -> list[str]:
-    """The runs of two jobs one after the other, and what the second one's record says it goes on with."""
+    """Run two jobs one after the other; return the first one's run and the second one's record."""
     jobs = [crew.run("fleet", "trigger", agent, "--wait", "--json").json for _ in range(2)]
     assert [job["state"] for job in jobs] == ["unverified"] * 2
     return [str(jobs[0]["run_id"]), crew.does("runs", "logs", "--json", jobs[1]["run_id"]).out]
@@ -101,13 +101,13 @@ def _tokens(crew: FleetFiles, agent: str) -> list[str]:
     ("agent", "is_resumed"), [("fresh", False), ("always", True), ("lately", True), ("expired", False)]
 )
 def test_a_policy_says_whether_a_job_goes_on(works: FleetFiles, agent: str, is_resumed: bool):
-    """`always` goes on with the last conversation, `resume` only where that was lately, `fresh` never."""
+    """`always` resumes the last session, `resume` only if it is recent, and `fresh` never."""
     first, record = _tokens(works, agent)
     assert (first in record) == is_resumed
 
 
 def test_no_agent_has_anothers_home(works: FleetFiles):
-    """What one leaves in its home is not there for another on the same workspace."""
+    """Files in an agent's home are not visible to another agent on the same workspace."""
     left = works.run("fleet", "trigger", "leaving", "--wait", "--json").json
     assert (left["state"], works.does("job", "logs", left["id"]).out.count("No such file")) == (
         "unverified",
@@ -120,7 +120,7 @@ def test_no_agent_has_anothers_home(works: FleetFiles):
 
 
 def test_a_session_that_is_too_long_is_begun_anew(works: FleetFiles):
-    """A conversation that fills the model's window is not gone on with, and the log says so."""
+    """A session that fills the model's context window is not resumed, and the log says so."""
     first, second = (works.run("fleet", "trigger", "full", "--wait", "--json").json for _ in range(2))
     assert (first["state"], second["state"]) == ("limit", "limit")
     assert f"job {first['id']}: its session is too long" in works.log
@@ -128,7 +128,7 @@ def test_a_session_that_is_too_long_is_begun_anew(works: FleetFiles):
 
 
 def test_a_session_that_is_gone_is_begun_anew(works: FleetFiles):
-    """Where the last conversation cannot be had any more, a job begins a new one, and the log says so."""
+    """If the last session no longer exists, a job begins a new one, and the log says so."""
     first = works.run("fleet", "trigger", "always", "--wait", "--json").json
     subprocess.run(["rm", "-rf", works.state / "runs" / first["run_id"]], check=True)
     second = works.run("fleet", "trigger", "always", "--wait", "--json").json
@@ -137,7 +137,7 @@ def test_a_session_that_is_gone_is_begun_anew(works: FleetFiles):
 
 
 def test_a_repository_is_cloned_and_nothing_of_it_runs(works: FleetFiles):
-    """An agent works on files as they are in git; no hook and no filter is run on the host for that."""
+    """An agent works on the files as they are in git; cloning runs no hook and no filter on the host."""
     done = works.run("fleet", "trigger", "cloned", "--wait", "--json")
     assert done.json["state"] == "succeeded", done.json["reason"]
     assert not (works.home / "ran").exists()
@@ -148,7 +148,7 @@ def _said(crew: FleetFiles, words: str) -> bool:
 
 
 def test_hooks_and_run_have_one_clone(works: FleetFiles):
-    """What a hook prepares is there for the run, and what the run made for the hooks after it; its patch is kept."""
+    """The run finds what hooks prepared, later hooks find what the run made, and the patch is kept."""
     runs = []
     for _ in range(2):
         job = works.run("fleet", "trigger", "making", "--wait", "--json").json
@@ -165,7 +165,7 @@ def test_hooks_and_run_have_one_clone(works: FleetFiles):
 
 
 def test_a_ref_that_is_not_there_is_told(works: FleetFiles):
-    """A repository that has not what is asked for ends the job as a fault around it, with git's own words."""
+    """If the repository lacks the configured ref, the job ends as an infrastructure fault with git's message."""
     ended = works.run("fleet", "trigger", "lost", "--wait", "--json")
     assert (ended.json["state"], ended.code) == ("infrastructure", 75)
     assert "git fetch failed" in ended.json["reason"]
