@@ -1,4 +1,4 @@
-"""Databases for engines."""
+"""Databases for the engine's tests."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.postgres import Cluster, cluster
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Cluster]:
-    """A Postgres of this session (of this worker, where tests run in parallel)."""
+    """A Postgres for this session (for this pytest worker, where tests run in parallel)."""
     with cluster() as running:
         yield running
 

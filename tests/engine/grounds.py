@@ -1,4 +1,4 @@
-"""The ground for the checks of the engine: a database, with executors in processes of their own."""
+"""Databases for the engine's checks, with executors in processes of their own."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ _LEAVE_S = 60.0
 
 
 class ProcessWorker:
-    """A process of its own."""
+    """An executor in a process of its own."""
 
     def __init__(self, process: Process, id: str) -> None:
         self.process = process
@@ -51,11 +51,11 @@ class ProcessWorker:
 
 
 class DatabaseGround:
-    """See `Ground`; what executors print is a failure.
+    """A `Ground` on a database; any further output of an executor is a failure.
 
     Args:
-        url: Of the database.
-        folder: For files.
+        url: The URL of the database.
+        folder: A directory for files.
     """
 
     def __init__(self, url: str, folder: Path) -> None:

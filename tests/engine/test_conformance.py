@@ -1,4 +1,4 @@
-"""The engine keeps each promise of the conformance checks, on each kind of database."""
+"""Runs the engine's conformance checks on each kind of database."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -34,7 +34,7 @@ def _ground(backend: str, folder: Path, request: pytest.FixtureRequest) -> Groun
 async def at_work(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Ground]:
-    """A ground on which one executor is at work, for all promises about life."""
+    """A database on which one executor runs, for all checks of `LIFE`."""
     ground = _ground(request.param, tmp_path_factory.mktemp("at-work"), request)
     async with ground.start():
         yield ground
@@ -42,7 +42,7 @@ async def at_work(
 
 @pytest.mark.parametrize("check", LIFE, ids=lambda check: check.__name__)
 async def test_workflows_conform(at_work: Ground, check: Check) -> None:
-    """While nobody dies."""
+    """The engine keeps its promises about workflows while all executors live."""
     await check(at_work)
 
 
@@ -62,5 +62,5 @@ _DEATHS = [
 async def test_executors_conform(
     backend: str, check: Check, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """When executors come and go."""
+    """The engine keeps its promises about executors that start, leave and die."""
     await check(_ground(backend, tmp_path, request))

@@ -1,4 +1,4 @@
-"""What is particular to DBOS, and to the databases it lies in."""
+"""The engine's use of DBOS, and of the databases in which DBOS stores its data."""
 
 import sqlite3
 import subprocess
@@ -24,7 +24,7 @@ def _never() -> None:
 
 
 async def test_one_executor_in_a_process(tmp_path: Path):
-    """A second executor in one process is refused, and another is possible once the first has left."""
+    """A second executor in one process is refused until the first has left."""
     url = f"sqlite:///{tmp_path / 'engine.db'}"
     for number in range(2):
         async with open_engine(url, workflows=workflows(_never)) as engine:
@@ -37,7 +37,7 @@ async def test_one_executor_in_a_process(tmp_path: Path):
 
 
 async def test_runs_in_the_callers_loop(tmp_path: Path):
-    """A workflow runs in the event loop that opened the engine, and ends with it."""
+    """A workflow runs in the event loop that opened the engine, and ends with the engine."""
     seen: list[object] = []
     began = anyio.Event()
 
@@ -56,7 +56,7 @@ async def test_runs_in_the_callers_loop(tmp_path: Path):
 
 
 async def test_taken_over_while_it_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What stops an executor happens once, though it is told to leave and loses its right to run at the same time."""
+    """An executor that leaves and loses its right to run at the same time is stopped once."""
     file = tmp_path / "engine.db"
     began, leaving, may_end = anyio.Event(), anyio.Event(), anyio.Event()
     inside, overlaps, destroy = threading.Lock(), list[bool](), dbos_process.destroy
@@ -118,7 +118,7 @@ async def test_an_executor_without_work_runs_no_dbos(tmp_path: Path):
 
 
 def test_nothing_is_kept_but_json(tmp_path: Path):
-    """Whoever can write the database cannot have executors run code: no value in it is a pickle."""
+    """The database contains no pickles, so that write access to it does not make executors run code."""
     file = tmp_path / "engine.db"
 
     async def run() -> None:
@@ -148,13 +148,13 @@ def test_importing_costs_nothing():
 
 @pytest.mark.parametrize("url", ["mysql://host/db", "sqlite://", "nonsense"])
 def test_other_databases_are_refused(url: str):
-    """A database is SQLite in a file, or Postgres."""
+    """Only SQLite in a file and Postgres are accepted as databases."""
     with pytest.raises(UsageError, match="sqlite:///FILE or postgresql"):
         open_engine(url)
 
 
 async def test_unreachable_without_its_password():
-    """A database that cannot be reached is an infrastructure fault that tells where, but no password."""
+    """An unreachable database is an infrastructure fault that names its address, but no password."""
     with pytest.raises(InfrastructureFault, match=r"127\.0\.0\.1:1/db") as caught:
         async with open_engine("postgresql://me:geheim@127.0.0.1:1/db"):
             pass
@@ -162,7 +162,7 @@ async def test_unreachable_without_its_password():
 
 
 async def test_unwritable_directory(tmp_path: Path):
-    """A file that cannot be made is an infrastructure fault that names it."""
+    """A database file that cannot be created is an infrastructure fault that names it."""
     (tmp_path / "file").touch()
     with pytest.raises(InfrastructureFault, match=r"engine\.db"):
         async with open_engine(f"sqlite:///{tmp_path / 'file' / 'engine.db'}"):
@@ -171,7 +171,7 @@ async def test_unwritable_directory(tmp_path: Path):
 
 @pytest.mark.slow
 async def test_postgres_restarts_while_executors_wait(tmp_path: Path):
-    """An executor without work survives a restart of Postgres, and is woken by the next workflow."""
+    """An executor without work survives a restart of Postgres, and the next workflow wakes it."""
     with cluster() as own:
         ground = DatabaseGround(own.make_database(), tmp_path)
         async with ground.start() as worker:
@@ -182,14 +182,14 @@ async def test_postgres_restarts_while_executors_wait(tmp_path: Path):
                 await engine.enqueue("echo", id="echo", argument=1)
                 ended = await until(engine, "echo")
                 with anyio.fail_after(30):  # its lock is back once it has reconnected
-                    while await engine.live_executors() != [worker.id]:  # noqa: ASYNC110 -- others say it
+                    while await engine.live_executors() != [worker.id]:  # noqa: ASYNC110 -- only polling shows it
                         await anyio.sleep(0.05)
     assert (ended.result, ended.executor) == (1, worker.id)
 
 
 @pytest.mark.slow
 async def test_postgres_restarts_under_load(tmp_path: Path):
-    """Postgres is killed and started again while two executors work: nothing is lost, repeated or ended twice."""
+    """Postgres is killed and restarted while two executors work: nothing is lost, repeated or ended twice."""
     with cluster() as own:
         await _restart_under_load(own, DatabaseGround(own.make_database(), tmp_path))
 
@@ -211,8 +211,8 @@ async def _restart_under_load(own: Cluster, ground: DatabaseGround) -> None:
         await anyio.to_thread.run_sync(own.start)
         async with ground.open() as engine:
             ended = [await until(engine, one.path.name) for one in (*held, *quick)]
-            with anyio.fail_after(30):  # an executor whose database was away is back once it has said so
-                while {*await engine.live_executors()} != {one.id for one in workers}:  # noqa: ASYNC110 -- others say it
+            with anyio.fail_after(30):  # executors that lost the database are listed again once reconnected
+                while {*await engine.live_executors()} != {one.id for one in workers}:  # noqa: ASYNC110 -- only polling shows it
                     await anyio.sleep(0.05)
     assert [(one.state, one.error) for one in ended] == [(WorkflowState.DONE, None)] * len(ended)
     assert [one.lines for one in held] == [["first", "hold", "last"]] * len(held)

@@ -1,4 +1,4 @@
-"""Who lives, by lock and by silence."""
+"""Detecting live and dead executors, by lock and by heartbeat."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ def _silent(looks: list[tuple[float, int]]) -> list[bool]:
 
 
 def test_a_silence_is_noticed():
-    """Whose beat does not change for long enough is silent, not sooner; any change begins anew."""
+    """An executor is overdue once its heartbeat has not changed for the timeout; any change restarts the timeout."""
     looks = [(float(second), 7) for second in range(17)]
     assert _silent(looks) == [False] * int(HEARTBEAT_TIMEOUT_S) + [True, True]
     assert _silent([*looks, (17.0, 8), (18.0, 8)])[-2:] == [False, False]
@@ -27,7 +27,7 @@ def test_a_silence_is_noticed():
 
 @given(st.lists(st.floats(min_value=0, max_value=1e6), min_size=1, max_size=7))
 def test_a_suspended_watcher_has_seen_nothing(gaps: list[float]):
-    """However long a watcher itself was away, seven looks are too few to call anybody silent."""
+    """However long the monitor itself was suspended, seven observations are too few to call an executor overdue."""
     now, looks = 0.0, [(0.0, 1)]
     for gap in gaps:
         now += gap
@@ -37,7 +37,7 @@ def test_a_suspended_watcher_has_seen_nothing(gaps: list[float]):
 
 
 def test_a_process_that_is_another_is_not_killed():
-    """A pid that was given to another process since is left alone."""
+    """A process is not killed if its pid now belongs to another process."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         assert not identity.kill(process.pid, process="another boot:1")
         assert not identity.kill(process.pid, process="")
@@ -47,7 +47,7 @@ def test_a_process_that_is_another_is_not_killed():
 
 
 def test_a_process_that_is_gone_is_not_killed():
-    """Nothing is killed where there is nobody."""
+    """Killing a process that has ended does nothing."""
     with subprocess.Popen(["true"]) as process:
         process.wait(30)
     assert identity.started(process.pid) == ""
@@ -55,7 +55,7 @@ def test_a_process_that_is_gone_is_not_killed():
 
 
 def test_only_the_dead_are_buried(url: str):
-    """Who holds its lock is known and lives; who has left is neither; an onlooker is nobody."""
+    """A registered executor with its lock is listed as live; one that has left, or an observer, is not listed."""
     database = Database(url)
     database.create_tables()
     first, second, onlooker = (open_liveness(database, name) for name in ("first", "second", None))
@@ -75,7 +75,7 @@ def test_only_the_dead_are_buried(url: str):
 
 
 def test_who_is_not_known_any_longer_stops(url: str):
-    """An executor whose row is gone has lost its right to run anything, though it still has its lock."""
+    """An executor whose row was deleted has lost its right to run workflows, even if it still has its lock."""
     database = Database(url)
     database.create_tables()
     first = open_liveness(database, "first")
@@ -94,7 +94,7 @@ def test_who_is_not_known_any_longer_stops(url: str):
 
 
 async def test_a_transaction_that_enqueues_wakes(url: str):
-    """An executor that waits is woken as soon as the transaction that enqueues a workflow has committed."""
+    """A waiting executor is woken as soon as the transaction that enqueues a workflow commits."""
     database = Database(url)
     database.create_tables()
     waiting = open_liveness(database, "waiting")
@@ -130,7 +130,7 @@ def test_an_interrupted_executor_does_not_wait(url: str):
 
 
 def test_preparing_at_once(url: str):
-    """Tables that are there already are left as they are."""
+    """Creating the tables again leaves existing ones as they are."""
     for _ in range(2):
         database = Database(url)
         database.create_tables()

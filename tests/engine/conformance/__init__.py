@@ -1,7 +1,7 @@
-"""What the durable engine promises, on SQLite and on Postgres.
+"""Conformance checks of the durable engine: promises that hold on SQLite and on Postgres.
 
-Each check is an async function whose docstring is one promise. It gets a `Ground`, which opens engines and starts
-executors, and raises `AssertionError` where the promise is broken. The checks of `LIFE` find a running executor of
+Each check is an async function whose docstring states one promise. It receives a `Ground`, which opens engines and
+starts executors, and raises `AssertionError` if the promise is broken. The checks of `LIFE` need a running executor of
 `workflows` and may share a ground; each check of `DEATH` needs a ground of its own, without an executor.
 """
 
@@ -10,7 +10,7 @@ from tests.engine.conformance.ground import Check, Ground, Worker
 from tests.engine.conformance.workflows import workflows
 
 LIFE: tuple[Check, ...] = life.CHECKS
-"""Promises about workflows, while nobody dies."""
+"""Promises about workflows while all executors live."""
 DEATH: tuple[Check, ...] = death.CHECKS
-"""Promises about executors that come and go."""
+"""Promises about executors that start, leave and die."""
 __all__ = ["DEATH", "LIFE", "Check", "Ground", "Worker", "workflows"]

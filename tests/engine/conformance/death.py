@@ -1,4 +1,4 @@
-"""Promises about executors that come and go."""
+"""Promises about executors that start, leave and die."""
 
 from contextlib import AsyncExitStack
 
@@ -9,7 +9,7 @@ from ringfence.engine import WorkflowState
 
 
 async def work_outlives_its_executor(ground: Ground) -> None:
-    """What an executor ran when it was killed goes on elsewhere; finished steps are not repeated, nothing ends twice."""
+    """The work of a killed executor continues on another; finished steps are not repeated, and nothing ends twice."""
     notes = [Notes(ground, f"outlives-{number}") for number in range(3)]
     async with ground.open() as engine, AsyncExitStack() as stack:
         first = await stack.enter_async_context(ground.start())
@@ -32,7 +32,7 @@ async def work_outlives_its_executor(ground: Ground) -> None:
 
 
 async def work_waits_for_an_executor(ground: Ground) -> None:
-    """What ran when the last executor died goes on with the next one that comes, caught errors and all."""
+    """The work of the last executor continues on the next one that starts, including errors that it caught."""
     notes = Notes(ground, "waits")
     async with ground.open() as engine:
         async with ground.start() as first:
@@ -48,7 +48,7 @@ async def work_waits_for_an_executor(ground: Ground) -> None:
 
 
 async def a_stopped_executor_is_fenced(ground: Ground) -> None:
-    """What a stopped executor (SIGSTOP) ran goes on elsewhere; when it wakes up it ends, and spoils nothing."""
+    """The work of a suspended executor (SIGSTOP) continues on another; once resumed, it exits and changes nothing."""
     notes = Notes(ground, "fenced")
     async with ground.open() as engine, AsyncExitStack() as stack:
         first = await stack.enter_async_context(ground.start())
@@ -61,14 +61,14 @@ async def a_stopped_executor_is_fenced(ground: Ground) -> None:
         ended = await until(engine, "fenced")
         await first.go_on()
         await first.ended()
-        repeat_request = await engine.get("fenced")
+        again = await engine.get("fenced")
     assert (ended.state, ended.executor) == (WorkflowState.DONE, second.id)
-    assert repeat_request == ended
+    assert again == ended
     assert notes.lines.count("first") == notes.lines.count("last") == 1
 
 
 async def leaving_is_no_death(ground: Ground) -> None:
-    """What ran when its executor left in order is interrupted, goes on elsewhere, and is not counted as a death."""
+    """The work of an executor that leaves is interrupted and continues on another; this does not count as a death."""
     notes = Notes(ground, "leaving")
     async with ground.open() as engine:
         async with ground.start(recoveries=0) as first:
@@ -85,7 +85,7 @@ async def leaving_is_no_death(ground: Ground) -> None:
 
 
 async def poison_is_given_up(ground: Ground) -> None:
-    """A workflow that kills its executors again and again has failed, says why, and never runs again."""
+    """A workflow that kills its executors repeatedly fails, says why, and never runs again."""
     notes = Notes(ground, "poison")
     async with ground.open() as engine:
         await engine.enqueue("poison", id="poison", argument=notes.argument)
@@ -103,7 +103,7 @@ async def poison_is_given_up(ground: Ground) -> None:
 
 
 async def executors_share_the_work(ground: Ground) -> None:
-    """Two executors on one database do each workflow once, no more at a time than they may."""
+    """Two executors on one database run each workflow once, and no more at a time than their limits."""
     notes = [Notes(ground, f"shared-{number}") for number in range(20)]
     async with ground.open() as engine, ground.start(concurrency=2), ground.start(concurrency=2):
         for one in notes:
@@ -114,7 +114,7 @@ async def executors_share_the_work(ground: Ground) -> None:
 
 
 async def priorities(ground: Ground) -> None:
-    """Of those that wait, the one of the highest priority is taken first."""
+    """Of the waiting workflows the one with the highest priority starts first."""
     asked = {"low": 0, "high": 1000, "middle": 500}
     notes = Notes(ground, "priorities")
     notes.open_gate()
@@ -132,7 +132,7 @@ async def priorities(ground: Ground) -> None:
 
 
 async def another_edition_goes_on(ground: Ground) -> None:
-    """A workflow that was begun by another edition of the code is not stranded."""
+    """A workflow that another version of the code began still ends."""
     notes = Notes(ground, "edition")
     async with ground.open() as engine:
         async with ground.start(edition=1) as first:

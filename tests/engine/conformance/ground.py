@@ -1,4 +1,4 @@
-"""What a check is, and what it is given."""
+"""Defines the engine's conformance checks, and helpers for them."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -15,34 +15,34 @@ _PATIENCE_S = 40.0
 
 
 class Worker(Protocol):
-    """An executor in a process of its own, or in what stands for one."""
+    """An executor, usually in a process of its own."""
 
     id: str
 
     async def kill(self) -> None:
-        """By SIGKILL."""
+        """Kill it (SIGKILL)."""
 
     async def leave(self) -> None:
-        """By SIGTERM, and in order."""
+        """Let it leave (SIGTERM)."""
 
     async def pause(self) -> None:
-        """By SIGSTOP."""
+        """Suspend it (SIGSTOP)."""
 
     async def go_on(self) -> None:
-        """By SIGCONT."""
+        """Resume it (SIGCONT)."""
 
     async def ended(self) -> None:
-        """Wait until it is gone."""
+        """Wait until it has ended."""
 
 
 class Ground(Protocol):
     """One database, empty at first."""
 
     folder: Path
-    """For files of the checks."""
+    """A directory for files of the checks."""
 
     def open(self) -> AbstractAsyncContextManager[Engine]:
-        """An engine that is no executor."""
+        """Open an engine that is no executor."""
 
     def start(
         self, *, concurrency: int = 8, recoveries: int = 5, edition: int = 1
@@ -51,15 +51,15 @@ class Ground(Protocol):
 
 
 Check = Callable[[Ground], Awaitable[None]]
-"""One promise, as its docstring says it; an `AssertionError` means that it was broken."""
+"""One promise, which the check's docstring states; an `AssertionError` means that it was broken."""
 
 
 class Notes:
-    """What workflows of a check have done, in a file that outlives them.
+    """Notes that a check's workflows write, in a file that outlives them.
 
     Args:
-        ground: Where.
-        name: Of the workflow, and of the file.
+        ground: The ground of the check.
+        name: The name of the file, which is also the workflow's id.
     """
 
     def __init__(self, ground: Ground, name: str) -> None:
@@ -68,22 +68,22 @@ class Notes:
 
     @property
     def lines(self) -> list[str]:
-        """What is noted, in order."""
+        """The notes, in order."""
         return self.path.read_text().splitlines() if self.path.exists() else []
 
     def open_gate(self) -> None:
-        """Let go on who waits."""
+        """Release the workflows that wait."""
         self.path.with_suffix(".open").touch()
 
     async def until(self, line: str, *, times: int = 1) -> None:
         """Wait for a note."""
         with anyio.fail_after(_PATIENCE_S):
-            while self.lines.count(line) < times:  # noqa: ASYNC110 -- what writes it is another process
+            while self.lines.count(line) < times:  # noqa: ASYNC110 -- another process writes it
                 await anyio.sleep(0.02)
 
 
 async def until(engine: Engine, id: str, *states: WorkflowState) -> WorkflowStatus:
-    """Wait until a workflow is in one of these states; the ends, if none is named."""
+    """Wait until a workflow is in one of these states, or has ended if none is given."""
     with anyio.fail_after(_PATIENCE_S):
         while True:
             status = await engine.get(id)
@@ -93,7 +93,7 @@ async def until(engine: Engine, id: str, *states: WorkflowState) -> WorkflowStat
 
 
 async def error_of(kind: type[Caught], act: Awaitable[object]) -> Caught:
-    """The error of this kind that an act ends in; anything else breaks the promise."""
+    """Return the error of this kind that an operation raises; any other outcome breaks the promise."""
     try:
         came = await act
     except kind as error:

@@ -1,4 +1,4 @@
-"""Promises about workflows, while nobody dies."""
+"""Promises about workflows while all executors live."""
 
 import time
 
@@ -9,7 +9,7 @@ from ringfence.errors import UsageError
 
 
 async def results(ground: Ground) -> None:
-    """A workflow gets its argument, and its result is there once it is done."""
+    """A workflow receives its argument, and its result is available once it is done."""
     value = {"text": "ä\u0000\U0001f600", "list": [1, 2.5, None, True], "nested": {"": []}}
     async with ground.open() as engine:
         await engine.enqueue("echo", id="results", argument=value)
@@ -18,7 +18,7 @@ async def results(ground: Ground) -> None:
 
 
 async def enqueue_twice(ground: Ground) -> None:
-    """A workflow that is asked for twice runs once, with the first argument."""
+    """A workflow that is enqueued twice runs once, with the first argument."""
     async with ground.open() as engine:
         first = await engine.enqueue("echo", id="twice", argument=1)
         second = await engine.enqueue("echo", id="twice", argument=2)
@@ -28,7 +28,7 @@ async def enqueue_twice(ground: Ground) -> None:
 
 
 async def steps_in_order(ground: Ground) -> None:
-    """Steps are done once each, in order, and return what they returned."""
+    """Steps run once each, in order, and return their results."""
     notes = Notes(ground, "steps-in-order")
     async with ground.open() as engine:
         await engine.enqueue("steps", id="steps", argument=notes.argument)
@@ -37,7 +37,7 @@ async def steps_in_order(ground: Ground) -> None:
 
 
 async def failing_steps(ground: Ground) -> None:
-    """A step that raises ends its workflow as failed, with its text, and is not tried again."""
+    """A step that raises fails its workflow with its message, and is not retried."""
     notes = Notes(ground, "failing")
     async with ground.open() as engine:
         await engine.enqueue("fails", id="failing", argument=notes.argument)
@@ -48,7 +48,7 @@ async def failing_steps(ground: Ground) -> None:
 
 
 async def json_only(ground: Ground) -> None:
-    """What is no JSON is refused as an argument, and fails the workflow as a result or a step's."""
+    """A value that is not JSON is refused as an argument, and as a result of a workflow or step fails the workflow."""
     notes = Notes(ground, "json-only")
     async with ground.open() as engine:
         for value in ({1, 2}, b"bytes", (1,), {1: 2}, float("nan"), object()):
@@ -62,7 +62,7 @@ async def json_only(ground: Ground) -> None:
 
 
 async def unknown_workflows(ground: Ground) -> None:
-    """A workflow that no executor knows by name has failed, and says so."""
+    """A workflow with an unknown name fails with a message that names it."""
     async with ground.open() as engine:
         await engine.enqueue("no such", id="unknown")
         ended = await until(engine, "unknown")
@@ -71,7 +71,7 @@ async def unknown_workflows(ground: Ground) -> None:
 
 
 async def wrong_priorities(ground: Ground) -> None:
-    """A priority is 0 to 1000."""
+    """Priorities outside 0 to 1000 are refused."""
     async with ground.open() as engine:
         for priority in (-1, 1001):
             await error_of(UsageError, engine.enqueue("echo", id="never", priority=priority))
@@ -101,7 +101,7 @@ async def listing(ground: Ground) -> None:
 
 
 async def sleeping(ground: Ground) -> None:
-    """A workflow sleeps as long as it asked for."""
+    """A workflow sleeps for the requested time."""
     notes = Notes(ground, "sleeping")
     async with ground.open() as engine:
         began = time.time()
@@ -113,7 +113,7 @@ async def sleeping(ground: Ground) -> None:
 
 
 async def live_executors(ground: Ground) -> None:
-    """Everybody can see which executors live."""
+    """Any engine can list the live executors."""
     async with ground.open() as engine:
         await engine.enqueue("echo", id="living")
         ended = await until(engine, "living")
@@ -123,7 +123,7 @@ async def live_executors(ground: Ground) -> None:
 
 
 async def forgetting(ground: Ground) -> None:
-    """Who has ended can be forgotten, and asked for again; who has not stays, whoever says so."""
+    """An ended workflow can be removed, and enqueued again; others stay."""
     notes = Notes(ground, "at-work")
     async with ground.open() as engine:
         await engine.enqueue("echo", id="forgotten", argument=1)
@@ -131,12 +131,12 @@ async def forgetting(ground: Ground) -> None:
         await engine.enqueue("gated", id="at-work", argument=notes.argument)
         await notes.until("hold")
         removed = await engine.forget(["forgotten", "at-work", "never-there"])
-        repeat_request = await engine.enqueue("echo", id="forgotten", argument=2)
+        again = await engine.enqueue("echo", id="forgotten", argument=2)
         ended = await until(engine, "forgotten")
         running = await engine.get("at-work")
         notes.open_gate()
         await until(engine, "at-work")
-    assert (removed, repeat_request, ended.result) == (1, True, 2)
+    assert (removed, again, ended.result) == (1, True, 2)
     assert running is not None
     assert running.state is WorkflowState.RUNNING
 

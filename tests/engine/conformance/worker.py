@@ -1,6 +1,7 @@
-"""An executor of the checks' workflows: `python -m tests.engine.conformance.worker URL CONCURRENCY RECOVERIES EDITION`.
+"""Runs an executor: `python -m tests.engine.conformance.worker URL CONCURRENCY RECOVERIES EDITION`.
 
-It says its name on stdout when it is at work, and goes by SIGTERM, or when it has lost the right to run anything.
+It runs the checks' workflows, prints its name on stdout when it is ready, and exits on SIGTERM, or when it has lost the
+right to run workflows.
 """
 
 import os

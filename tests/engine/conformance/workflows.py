@@ -1,4 +1,4 @@
-"""The workflows that the checks have run."""
+"""The workflows that the checks run."""
 
 import os
 from collections.abc import Callable
@@ -27,7 +27,7 @@ async def _hold(argument: dict[str, Any]) -> Json:
     _note(argument, "hold")
     gate = anyio.Path(Path(argument["notes"]).with_suffix(".open"))
     try:
-        while not await gate.exists():  # noqa: ASYNC110 -- what opens it is another process
+        while not await gate.exists():  # noqa: ASYNC110 -- another process opens it
             await anyio.sleep(0.02)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
@@ -96,11 +96,11 @@ async def _sleeps(context: Context, argument: Json) -> Json:
 
 
 def workflows(die: Callable[[], None], *, edition: int = 1) -> dict[str, Workflow]:
-    """All of them, by name.
+    """Return all workflows, by name.
 
     Args:
         die: Kills the executor that calls it.
-        edition: 2 has another code for `gated`.
+        edition: Version of the code; 2 differs in `gated`.
     """
 
     async def drop(argument: dict[str, Any]) -> Json:
