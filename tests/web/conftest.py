@@ -1,4 +1,4 @@
-"""The system's Chromium, a fleet of examples, and a dashboard of it."""
+"""Fixtures for a browser (the system's Chromium), an example fleet, and its dashboard."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Example]:
-    """A fleet of examples; one of its jobs has hostile texts everywhere."""
+    """An example fleet; one of its jobs has hostile texts everywhere."""
     home = tmp_path_factory.mktemp("fleet")
     with example_environment(home):
         yield make_example(home, hostile=HOSTILE)
@@ -59,7 +59,7 @@ def signed_in(browser: Browser, dashboard: Dashboard) -> Iterator[BrowserContext
 
 @pytest.fixture
 def page(signed_in: BrowserContext) -> Iterator[Page]:
-    """A page of the browser; its scripts fail in no way, and nothing is requested from elsewhere."""
+    """A page of the browser; the test fails if a script raises, or if anything is requested from another server."""
     opened = signed_in.new_page()
     opened.set_default_timeout(10_000)
     errors: list[str] = []

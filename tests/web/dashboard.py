@@ -1,4 +1,4 @@
-"""A dashboard in a thread of the test's process, over the real HTTP API."""
+"""Runs a dashboard in a thread of the test's process, over the real HTTP API."""
 
 import asyncio
 import socket
@@ -20,16 +20,16 @@ _PATIENCE_S = 10.0
 
 @dataclass
 class Dashboard:
-    """A dashboard that runs."""
+    """A running dashboard."""
 
     address: str
     """`127.0.0.1:PORT`."""
     links: list[str] = field(default_factory=list)
-    """Tokens of the links, the newest last."""
+    """Tokens of the sign-in links, the newest last."""
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The dashboard's URL."""
         return f"http://{self.address}"
 
     @property
@@ -47,7 +47,7 @@ def running_dashboard(open_api: OpenApi, directory: Path) -> Iterator[Dashboard]
 
     Args:
         open_api: Opens the API.
-        directory: For the socket; `daemon.sock` is tried before it, as if a daemon might run.
+        directory: Directory of the socket; the dashboard tries `daemon.sock` there first, as if a daemon might run.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     shown = Dashboard(f"127.0.0.1:{listener.getsockname()[1]}")
@@ -85,7 +85,7 @@ def running_api(open_api: OpenApi, socket_path: Path) -> Iterator[None]:
 
 @contextmanager
 def running_server(open_api: OpenApi) -> Iterator[str]:
-    """Serve an API on TCP; gives its URL."""
+    """Serve an API on TCP; yield its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     @asynccontextmanager
@@ -107,7 +107,7 @@ def _in_thread(enter: Callable[[], AbstractAsyncContextManager[None]]) -> Iterat
             await anyio.to_thread.run_sync(is_over.wait)
         left = asyncio.all_tasks() - {
             asyncio.current_task()
-        }  # uvicorn's, which close connections that were cut
+        }  # tasks of uvicorn that close connections which were aborted
         if left:
             await asyncio.wait(left, timeout=_PATIENCE_S)
         await anyio.sleep(0.05)  # the loop closes their sockets after the tasks have ended

@@ -1,4 +1,4 @@
-"""A fleet of examples for tests and pictures: its file, jobs in every state, spend, workers, questions and records."""
+"""An example fleet for tests and screenshots: its file, jobs in every state, spend, workers, questions and records."""
 
 import json
 import os
@@ -60,7 +60,7 @@ agents:
     enabled: false
 """
 LIVE_RUN = "2026-11-28T07-00-00-00001111"
-"""The run of the job that runs; it has no record until somebody writes one."""
+"""The run of the running job; it has no record until a test writes one."""
 _TASKS = (
     "Update pydantic to 2.14 and repair what breaks",
     "Reproduce #812: the export loses time zones",
@@ -96,13 +96,13 @@ class Example:
     finished: str = ""
     """A job that repaired examples/red-suite: its record is sealed, and its changes can be applied."""
     live: str = ""
-    """A job that runs."""
+    """A running job."""
     broken: str = ""
     """A job whose record was changed after it was sealed."""
     hostile: str = ""
     """A job whose every text is hostile."""
     large: str = ""
-    """A job that changed 50,001 lines of one file, and with a log of several pages."""
+    """A job that changed 50,001 lines of one file, and has a log of several pages."""
 
     @property
     def state(self) -> Path:
@@ -116,7 +116,7 @@ class Example:
 
 
 def make_example(home: Path, *, hostile: str = "a <b>text</b>") -> Example:
-    """Make the files of a fleet, and a run that really happened, in an environment that names its directories.
+    """Make the files of a fleet, and a real run, in an environment that names its directories.
 
     Args:
         home: An empty directory.
@@ -178,13 +178,13 @@ def execute(made: Example, statement: Update) -> None:
 def _write(made: Example, act: Callable[[Connection], object]) -> None:
     database = Database(sqlite_url(made.state, made.home / "fleet" / "ringfence.yaml"))
     database.create_tables()
-    with ThreadPoolExecutor(1) as thread:  # the loop of a browser's driver may run in this one
+    with ThreadPoolExecutor(1) as thread:  # the loop of a browser's driver may run in this thread
         thread.submit(anyio.run, database.write, act).result()
     database.close()
 
 
 async def open_daemon(made: Example) -> Daemon:
-    """The daemon of the fleet; nothing starts its jobs, so that they stay as they are."""
+    """Open the daemon of the fleet, in which nothing starts jobs, so that they stay as they are."""
 
     def log(line: str, /, **_fields: object) -> None:
         print(line)
@@ -198,7 +198,7 @@ async def open_daemon(made: Example) -> Daemon:
 
 @contextmanager
 def example_environment(home: Path) -> Iterator[None]:
-    """Name a fleet's own directories in the environment of this process."""
+    """Set the environment of this process to a fleet's own directories."""
     changed = {
         "RINGFENCE_STATE_DIR": str(home / "state"),
         "XDG_CONFIG_HOME": str(home / "config"),
@@ -297,13 +297,13 @@ class _Rows:
             )
 
     def add_workers(self) -> None:
-        """Add a worker that is alive, one that drains, and one that has died."""
+        """Add a live worker, a draining one, and a dead one."""
         now = _ms(self._now)
         for number, (host, labels, age_s) in enumerate(
             [("build-1", ["large"], -3600), ("build-2", ["gpu"], -3600), ("build-3", [], 300)], start=1
         ):
             row = {"id": f"w{number}", "host": host, "pid": 4000 + number, "version": "0.2.0", "capacity": 4}
-            seen = now - age_s * 1000  # of living ones in the future: nothing refreshes them
+            seen = now - age_s * 1000  # for live workers in the future, since nothing refreshes them
             more = {"labels": json.dumps(labels), "started_ms": now - 86_400_000, "seen_ms": seen}
             self._rows.append((WORKERS, {**row, **more, "is_draining": number == 2}))
 

@@ -1,4 +1,4 @@
-"""Who may use the dashboard: a browser that is signed in, from the dashboard's own pages."""
+"""Access to the dashboard: only signed-in browsers, and only from the dashboard's own pages."""
 
 from collections.abc import Iterator
 
@@ -40,7 +40,7 @@ def user(dashboard: Dashboard) -> Iterator[httpx2.Client]:
 
 
 def test_a_link_signs_in_once(dashboard: Dashboard, anyone: httpx2.Client) -> None:
-    """The second use of a link, by whoever saw it, is refused, and the next link is another one."""
+    """A second use of a link, by any browser, is refused, and the next link differs."""
     link = dashboard.link
     cookie = anyone.get(link).headers["set-cookie"]
     assert "HttpOnly" in cookie
@@ -55,7 +55,7 @@ def test_a_link_signs_in_once(dashboard: Dashboard, anyone: httpx2.Client) -> No
 
 @pytest.mark.parametrize("token", ["", "x", "\udcff".encode("utf-8", "surrogatepass").decode("latin-1")])
 def test_a_wrong_link_says_how_to_get_another(anyone: httpx2.Client, token: str) -> None:
-    """It does not sign in, and its page names the command that shows the next one."""
+    """A wrong link does not sign in, and its page names the command that prints the next one."""
     refused = anyone.get("/login", params={"token": token})
     assert refused.status_code == 403
     assert "ringfence serve" in refused.text
@@ -64,14 +64,14 @@ def test_a_wrong_link_says_how_to_get_another(anyone: httpx2.Client, token: str)
 @pytest.mark.parametrize("path", ["/", "/jobs", "/runs", "/stream", "/jobs/x/follow", "/unknown"])
 @pytest.mark.parametrize("cookie", [None, "wrong", '"; x="'])
 def test_nothing_is_shown_without_a_session(anyone: httpx2.Client, path: str, cookie: str | None) -> None:
-    """Each path answers 401, whether it exists or not."""
+    """Without a session each path answers 401, whether it exists or not."""
     headers = {} if cookie is None else {"Cookie": f"ringfence_test={cookie}"}
     assert anyone.get(path, headers=headers).status_code == 401
 
 
 @pytest.mark.parametrize("path", ["/runs", "/unknown", "/login", "/static/dashboard.css", "/static/unknown"])
 def test_every_response_has_the_headers(user: httpx2.Client, path: str) -> None:
-    """Pages, errors and files: no script but the dashboard's own, no frame, no cache, no referrer."""
+    """Every response forbids foreign scripts, framing, caching and referrers."""
     headers = user.get(path).headers
     assert headers["content-security-policy"] == POLICY
     assert headers["x-content-type-options"] == "nosniff"
@@ -91,7 +91,7 @@ def test_every_response_has_the_headers(user: httpx2.Client, path: str) -> None:
     ids=["no header", "another header", "another origin", "no origin", "another host"],
 )
 def test_another_site_can_do_nothing(user: httpx2.Client, headers: dict[str, str], status: int) -> None:
-    """Even with the session cookie, an action needs the header of the pages, and their host and origin."""
+    """Even with the session cookie, an action needs the header that the pages send, and their host and origin."""
     refused = user.post("/jobs/x/cancel", headers=headers)
     assert refused.status_code == status
     assert "daemon" not in refused.text
@@ -99,12 +99,12 @@ def test_another_site_can_do_nothing(user: httpx2.Client, headers: dict[str, str
 
 @pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Host": "evil.example"}], ids=str)
 def test_another_site_can_read_nothing(user: httpx2.Client, headers: dict[str, str]) -> None:
-    """A page that rebinds its name to this machine has another host; one that fetches has another origin."""
+    """Requests with another host, as by DNS rebinding, or another origin are refused."""
     assert user.get("/runs", headers=headers).status_code in (400, 403)
 
 
 def test_an_action_of_a_page_reaches_the_api(user: httpx2.Client, dashboard: Dashboard) -> None:
-    """With the header it is done, or the API's reason is shown."""
+    """With that header, an action reaches the API, and the API's reason for a refusal is shown."""
     headers = {"X-Ringfence": "page", "Origin": dashboard.url}
     answer = user.post("/jobs/x/cancel", headers=headers)
     assert "daemon is running" in answer.text

@@ -12,14 +12,14 @@ WEB = ROOT / "src" / "ringfence" / "web"
 
 
 def test_htmx_is_the_file_that_the_documentation_names() -> None:
-    """It is unchanged from its package, and its licence is beside it."""
+    """The bundled htmx is unchanged from its package, and its licence is beside it."""
     digest = hashlib.sha256((WEB / "static" / "htmx.min.js").read_bytes()).hexdigest()
     assert digest in (ROOT / "docs" / "explanation" / "dependencies.md").read_text()
     assert "Zero-Clause BSD" in (WEB / "static" / "htmx.LICENSE").read_text()
 
 
 def test_no_template_marks_text_as_safe_or_styles_inline() -> None:
-    """No template switches escaping off, and none has what the Content-Security-Policy forbids."""
+    """No template disables escaping, or contains anything that the Content-Security-Policy forbids."""
     forbidden = re.compile(
         r"\|\s*safe\b|autoescape|\bstyle=|<style|\son\w+=|<script(?! src=\"/static/)|hx-on|javascript:"
     )
@@ -28,7 +28,7 @@ def test_no_template_marks_text_as_safe_or_styles_inline() -> None:
 
 
 def test_no_page_names_another_server() -> None:
-    """Nothing is loaded from elsewhere."""
+    """Pages load nothing from other servers."""
     address = re.compile(r"https?://(?!www\.w3\.org/2000/svg)")
     for file in [
         *(WEB / "templates").iterdir(),
@@ -39,7 +39,7 @@ def test_no_page_names_another_server() -> None:
 
 
 def test_every_value_is_escaped_and_visible() -> None:
-    """Templates print no markup of a value, and no character that is not plainly visible."""
+    """Templates escape markup in values, and spell out invisible characters."""
     page = bytes(render_problem(400, "a <b>title</b>", "\x1b[31m \u202e {{ 1 }}").body).decode()
     assert "a &lt;b&gt;title&lt;/b&gt;" in page
     assert "\\x1b[31m \\u202e {{ 1 }}" in page

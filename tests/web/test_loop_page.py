@@ -1,4 +1,4 @@
-"""The page of a loop, on a report with everything in it."""
+"""The page of a loop, for a report that uses every part."""
 
 import json
 from dataclasses import asdict
@@ -12,7 +12,7 @@ _CHROME: dict[str, object] = {"nav": [], "fleet": "", "version": "", "banner": "
 
 
 def test_a_loop_shows_stories_verdicts_and_evidence() -> None:
-    """Each story has its state, each criterion its verdict with the evidence, and texts of agents are escaped."""
+    """Each story shows its state, each criterion its verdict with the evidence, and agents' texts are escaped."""
     report = json.loads(json.dumps(asdict(lifelike(hostile="<script>x</script>"))))
     request = Request(
         {"type": "http", "method": "GET", "path": "/loops/x", "query_string": b"", "headers": []}

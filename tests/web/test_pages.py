@@ -1,4 +1,4 @@
-"""The pages in a real browser, on a fleet of examples with the real API before a real database and real records."""
+"""The pages in a real browser, on an example fleet with the real API, a real database and real records."""
 
 import re
 from pathlib import Path
@@ -42,7 +42,7 @@ def _settle(page: Page, path: str) -> None:
 
 
 def test_a_link_signs_in_and_works_once(browser: Browser, dashboard: Dashboard) -> None:
-    """A browser with the link sees the fleet; one that opens the same link later sees how to get another."""
+    """A link signs in one browser; a second browser with the same link is told how to get another."""
     link = dashboard.link
     first, second = browser.new_context(), browser.new_context()
     page = first.new_page()
@@ -60,7 +60,7 @@ def test_a_link_signs_in_and_works_once(browser: Browser, dashboard: Dashboard) 
 
 @pytest.mark.parametrize("path", _PAGES)
 def test_each_page_is_named_and_shown(page: Page, path: str) -> None:
-    """It has one heading, its entry in the navigation is current, and every control has a name."""
+    """Each page has one heading, its navigation entry is marked as current, and every control has a name."""
     _settle(page, path)
     expect(page.locator("h1")).to_have_count(1)
     expect(page.locator("nav[aria-label=Pages] [aria-current=page]")).to_have_attribute(
@@ -73,7 +73,7 @@ def test_each_page_is_named_and_shown(page: Page, path: str) -> None:
 
 @pytest.mark.parametrize("part", _PARTS)
 def test_hostile_texts_are_only_text(page: Page, example: Example, part: str) -> None:
-    """Markup of an agent neither runs nor loads nor shows as markup, and what would be invisible is spelled out."""
+    """An agent's markup neither runs nor loads nor renders, and invisible characters are spelled out."""
     for path in (f"jobs/{example.hostile}{part}", "jobs", "inbox"):
         _settle(page, path)
         page.wait_for_load_state("load")
@@ -90,7 +90,7 @@ def test_hostile_texts_are_only_text(page: Page, example: Example, part: str) ->
 
 
 def test_jobs_are_filtered_by_state_agent_and_text(page: Page) -> None:
-    """The filters are in the address, and `/` puts the cursor into the field of the text."""
+    """The filters are part of the URL, and `/` focuses the text filter."""
     _settle(page, "jobs")
     page.get_by_label("State").get_by_text("Failed", exact=True).click()
     expect(page).to_have_url(re.compile("state=failed"))
@@ -111,7 +111,7 @@ def test_jobs_are_filtered_by_state_agent_and_text(page: Page) -> None:
 
 
 def test_a_large_diff_is_read_by_pages(page: Page, example: Example) -> None:
-    """Each page has some hundred of the 50,003 lines with their numbers, and links lead on and back."""
+    """Each page of a diff has some hundred of its 50,003 lines with their numbers, and links to the pages around it."""
     _settle(page, f"jobs/{example.large}/changes?file=src/all.py")
     rows = page.locator("table.diff tr")
     assert 300 < rows.count() < 500
@@ -129,7 +129,7 @@ def test_a_large_diff_is_read_by_pages(page: Page, example: Example) -> None:
 
 
 def test_a_long_log_is_read_by_pages(page: Page, example: Example) -> None:
-    """Each page has some hundred events; the latest, the next and the previous ones are a click away."""
+    """Each page of a log has some hundred events, and links to the latest, next and previous ones."""
     _settle(page, f"jobs/{example.large}")
     entries = page.locator(".log li")
     expect(entries).to_have_count(200)
@@ -142,7 +142,7 @@ def test_a_long_log_is_read_by_pages(page: Page, example: Example) -> None:
 
 
 def test_tool_calls_are_shown_alone(page: Page, example: Example) -> None:
-    """The log's filter shows calls and results of tools, and no replies of the model."""
+    """The log's filter shows calls and results of tools, and hides the model's replies."""
     _settle(page, f"jobs/{example.finished}")
     page.get_by_role("link", name="Tool calls").click()
     expect(page.locator(".log .tool").first).to_be_visible()
@@ -150,7 +150,7 @@ def test_tool_calls_are_shown_alone(page: Page, example: Example) -> None:
 
 
 def test_a_log_is_followed_as_it_is_written(page: Page, example: Example) -> None:
-    """A new event appears at the end by itself, once; after the seal the page says no longer that it follows."""
+    """A new event appears at the end once, without a reload; after the seal the page no longer follows the log."""
     with Journal.create(run_dir(LIVE_RUN), LIVE_RUN) as journal:
         journal.append(created("the beginning"))
         _settle(page, f"jobs/{example.live}")
@@ -166,7 +166,7 @@ def test_a_log_is_followed_as_it_is_written(page: Page, example: Example) -> Non
 
 
 def test_a_record_says_whether_it_is_whole(page: Page, example: Example) -> None:
-    """A sealed record is said to be complete; one that was changed is red and names the line."""
+    """A sealed record is shown as complete; a changed one is shown in red, with the line."""
     _settle(page, f"jobs/{example.finished}/record")
     expect(page.locator("main .notice.good").last).to_contain_text("sealed and complete")
     _settle(page, f"jobs/{example.broken}/record")
@@ -175,7 +175,7 @@ def test_a_record_says_whether_it_is_whole(page: Page, example: Example) -> None
 
 
 def test_changes_are_applied_and_rejected(page: Page, example: Example) -> None:
-    """Both write the workspace, and the page shows what became of the changes."""
+    """Applying and rejecting change the workspace, and the page shows the state of the changes."""
     page.on("dialog", lambda dialog: dialog.accept())
     file = example.project / "roombook" / "interval.py"
     before = file.read_text()
@@ -191,7 +191,7 @@ def test_changes_are_applied_and_rejected(page: Page, example: Example) -> None:
 
 
 def test_tables_are_live(page: Page, example: Example) -> None:
-    """A change of a job is in the table, the job's page and the navigation soon after it is in the database."""
+    """The tables, the job's page and the navigation show a change soon after it is in the database."""
     _settle(page, "jobs?state=active")
     row = page.locator("tbody tr", has_text="Wait for a worker")
     expect(row).to_contain_text("queued")
@@ -204,11 +204,11 @@ def test_tables_are_live(page: Page, example: Example) -> None:
     )
     expect(row).to_contain_text("starting")
     expect(heading).to_contain_text(f"{active + 1} active")
-    assert page.locator("body").get_attribute("data-kept") == "yes"  # the page was not loaded again
+    assert page.locator("body").get_attribute("data-kept") == "yes"  # the page was not reloaded
 
 
 def test_an_answer_that_is_typed_survives_changes(page: Page, example: Example) -> None:
-    """A change of the inbox does not empty the field in which a person writes."""
+    """A change of the inbox keeps the text that a person is typing."""
     _settle(page, "inbox")
     field = page.get_by_label("Question of nightly-deps").get_by_label("Reply to the agent")
     field.fill("half an ans")
@@ -226,7 +226,7 @@ def test_an_answer_that_is_typed_survives_changes(page: Page, example: Example) 
 
 
 def test_a_question_is_answered(page: Page, example: Example) -> None:
-    """The narrowest rule and the agent's words are shown; the answer and who gave it are kept, and the question goes."""
+    """A question shows the narrowest rule and the agent's words; its answer and author are stored, and it closes."""
     _settle(page, "inbox")
     question = page.get_by_label("Question of bug-triage")
     expect(question).to_contain_text("asks to connect to api.github.com:443")
@@ -246,18 +246,18 @@ def test_a_question_is_answered(page: Page, example: Example) -> None:
 
 
 def test_what_an_action_is_refused_for_is_said(page: Page, example: Example) -> None:
-    """The reason of the API appears at the top, and the page stays."""
+    """The API's reason for refusing an action appears at the top, and the page stays."""
     page.on("dialog", lambda dialog: dialog.accept())
     _settle(page, f"jobs/{example.live}")
     page.evaluate(
         "htmx.ajax('POST', location.pathname + '/retry', {target: '#notice'})"
-    )  # the page offers no retry of a job that runs
+    )  # the page offers no retry of a running job
     expect(page.locator("#notice")).to_contain_text("has not ended")
     expect(page.locator("h1")).to_be_visible()
 
 
 def test_a_daemon_may_go_away_and_come_back(browser: Browser, example: Example, tmp_path: Path) -> None:
-    """A banner says so while what is stored stays readable; it vanishes by itself once the daemon is there again."""
+    """While the daemon is away a banner says so and stored data stays readable; the banner disappears by itself."""
 
     async def open_stored() -> ASGIApp:
         database = Database(sqlite_url(example.state, example.home / "fleet" / "ringfence.yaml"))
@@ -286,7 +286,7 @@ def test_a_daemon_may_go_away_and_come_back(browser: Browser, example: Example, 
 
 
 def test_an_unknown_job_is_said_to_be_unknown(page: Page) -> None:
-    """Its page names it and keeps the navigation."""
+    """The page of an unknown job names it and keeps the navigation."""
     response = page.goto("jobs/<b>nowhere<b>")
     assert response is not None
     assert response.status in (400, 404)
@@ -298,7 +298,7 @@ def test_an_unknown_job_is_said_to_be_unknown(page: Page) -> None:
 def test_pages_fit_and_can_be_read(
     browser: Browser, signed_in: object, dashboard: Dashboard, example: Example, scheme: str, width: int
 ) -> None:
-    """Nothing is wider than the window, and text has contrast to its background, in both schemes."""
+    """No page is wider than the window, and text contrasts with its background, in both colour schemes."""
     context = browser.new_context(
         base_url=dashboard.url, color_scheme="dark" if scheme == "dark" else "light",
         viewport={"width": width, "height": 800},
@@ -316,7 +316,7 @@ def test_pages_fit_and_can_be_read(
 
 
 def test_pages_are_read_without_scripts(browser: Browser, dashboard: Dashboard) -> None:
-    """Lists, filters and pages work; buttons, which could do nothing, are not shown."""
+    """Lists, filters and pages work without scripts; buttons, which could do nothing, are hidden."""
     context = browser.new_context(base_url=dashboard.url, java_script_enabled=False)
     page = context.new_page()
     page.goto(dashboard.link)

@@ -1,4 +1,4 @@
-"""`ringfence serve`: where it listens, and what it shows without a fleet."""
+"""`ringfence serve`: the address it listens on, and the dashboard without a fleet."""
 
 import os
 import signal
@@ -26,14 +26,14 @@ Serve = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Variables of a user without a fleet."""
+    """The environment of a user without a fleet."""
     homes = {f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("CONFIG", "CACHE", "DATA")}
     return {**os.environ, **homes, "RINGFENCE_STATE_DIR": str(tmp_path / "state"), "HOME": str(tmp_path)}
 
 
 @contextmanager
 def serving(environment: dict[str, str], directory: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """The command, until the end of the block; then it ends by Ctrl-C."""
+    """Run the command during the block, then end it with Ctrl-C."""
     command = [sys.executable, "-m", "ringfence", "serve", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=directory
@@ -51,7 +51,7 @@ def _link(process: subprocess.Popen[str]) -> str:
 
 
 def test_it_shows_the_runs_of_a_machine_without_a_fleet(environment: dict[str, str], tmp_path: Path) -> None:
-    """The link on stdout signs in; the next link follows; Ctrl-C ends it with code 0 and leaves no socket."""
+    """The printed link signs in, and the next link follows; Ctrl-C exits with code 0 and leaves no socket."""
     with serving(environment, tmp_path) as process:
         link = _link(process)
         with httpx2.Client() as client:
@@ -89,7 +89,7 @@ def test_it_listens_for_other_machines_only_by_request(
 def test_wrong_options_are_said(
     environment: dict[str, str], tmp_path: Path, options: list[str], words: str
 ) -> None:
-    """One line names what is missing."""
+    """For wrong or missing options one line says what is needed."""
     command = [sys.executable, "-m", "ringfence", "serve", *options]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
     assert done.returncode == 2
@@ -100,7 +100,7 @@ def test_wrong_options_are_said(
 def test_behind_a_proxy_the_link_has_its_name_and_cookies_are_for_tls(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """With --allow-remote the dashboard answers for that host name, and its cookie never travels without TLS."""
+    """With --allow-remote the dashboard accepts that host name, and its cookie is only sent over TLS."""
     with serving(
         environment, tmp_path, "--address", "127.0.0.1:0", "--allow-remote", "fleet.example.com"
     ) as process:
@@ -117,7 +117,7 @@ def test_behind_a_proxy_the_link_has_its_name_and_cookies_are_for_tls(
 def test_it_shows_the_fleet_of_another_machine(
     environment: dict[str, str], tmp_path: Path, example: Example
 ) -> None:
-    """With its URL and a token it shows that fleet's jobs, and refuses what the token does not allow."""
+    """With `--server` and a token it shows that fleet's jobs, and refuses actions outside the token's scope."""
     tokens: dict[str, str] = {"wrong": "rft_wrong"}
 
     async def open_api() -> ASGIApp:
@@ -143,7 +143,7 @@ def test_it_shows_the_fleet_of_another_machine(
 
 
 def _port_of(process: int) -> int:
-    """The port on which a process listens."""
+    """Return the port on which a process listens."""
     for table in Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:]:
         words = table.split()
         if words[3] == "0A":
