@@ -215,7 +215,7 @@ class FleetClient:
         timeout_s: float | None,
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         if not all(parts):
-            raise UsageError("a name is empty; is the variable set that it comes from?")
+            raise UsageError("a name is empty; check that the variable it comes from is set")
         given = {name: value for name, value in query.items() if value not in (None, [], ())}
         base = "" if self.server is None else self.server.path
         url = f"{base}/v1/" + "/".join(quote(part, safe="") for part in parts)

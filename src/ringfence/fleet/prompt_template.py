@@ -39,7 +39,7 @@ class PromptTemplate:
 
     def __init__(self, text: str) -> None:
         if _size(text) > LIMIT_BYTES:
-            raise UsageError(f"the prompt's template has more than {LIMIT_BYTES} bytes; put less into it")
+            raise UsageError(f"the prompt's template has more than {LIMIT_BYTES} bytes; shorten it")
         self._template = _Braces(text)
         self.names = tuple(dict.fromkeys(match["named"] for match in self._matches() if match["named"]))
         """The names of all placeholders, in order."""
@@ -161,4 +161,4 @@ def _size(text: str) -> int:
 
 
 def _too_long() -> UsageError:
-    return UsageError(f"the prompt would have more than {LIMIT_BYTES} bytes; ask for parts of the data only")
+    return UsageError(f"the prompt would have more than {LIMIT_BYTES} bytes; use only parts of the data")

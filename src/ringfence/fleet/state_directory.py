@@ -46,12 +46,12 @@ def why_taken(other: str, state: Path, file: Path) -> str:
     last_file = noted_file(state)
     if last_file is None or last_file == file.absolute():
         return (
-            f"this fleet's daemon runs already (process {other}); `ringfence fleet reload` has it read its files again, "
+            f"this fleet's daemon runs already (process {other}); `ringfence fleet reload` makes it reload its files, "
             "`ringfence fleet down` ends it"
         )
     return (
-        f"another daemon (process {other}) has this state directory, for the fleet of {str(last_file)!r}; give this one "
-        f"a state directory of its own, such as RINGFENCE_STATE_DIR={shlex.quote(str(state))}-2, for every command"
+        f"another daemon (process {other}) has this state directory, for the fleet of {str(last_file)!r}; give this "
+        f"fleet its own state directory, such as RINGFENCE_STATE_DIR={shlex.quote(str(state))}-2, for every command"
     )
 
 

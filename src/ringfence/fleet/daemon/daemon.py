@@ -270,7 +270,7 @@ class Daemon:
         done = await self.retention.round(self.fleet.settings.retention, dry_run=dry_run)
         if not dry_run and done.jobs:
             self.counters.forgotten.inc(len(done.jobs))
-            line = f"retention: {len(done.jobs)} jobs are forgotten, with {done.size_bytes} bytes of records"
+            line = f"retention: removed {len(done.jobs)} jobs and {done.size_bytes} bytes of records"
             counts = {"jobs": len(done.jobs), "runs": done.runs, "size_bytes": done.size_bytes}
             self.log(line, event="retention.done", level="info", **counts)
         return done
@@ -416,7 +416,7 @@ class Daemon:
 
     def _report(self, key: str | None, error: Exception | ClockStep) -> None:
         if isinstance(error, ClockStep):
-            line = f"the clock was set by {error.seconds:+.1f} s; schedules go by the new time"
+            line = f"the clock was set by {error.seconds:+.1f} s; schedules use the new time"
             self.log(line, event="clock.jumped", seconds=error.seconds)
         else:
             known = isinstance(error, RingfenceError)

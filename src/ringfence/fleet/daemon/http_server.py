@@ -130,7 +130,7 @@ def _listen(path: Path) -> socket.socket:
     except OSError as exc:
         listener.close()
         raise InfrastructureFault(
-            f"the daemon's socket {str(path)!r} cannot be made: {exc.strerror or exc}; see to the permissions of "
+            f"the daemon's socket {str(path)!r} cannot be created: {exc.strerror or exc}; check the permissions of "
             "its directory, or name another state directory by RINGFENCE_STATE_DIR"
         ) from exc
     return listener

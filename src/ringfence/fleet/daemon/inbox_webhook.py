@@ -97,7 +97,7 @@ async def _read_answer(
         raise WebhookRefused(400, f"{place}: {first['msg']}") from exc
     if signed.question != request.path_params["name"]:
         raise WebhookRefused(
-            400, f"the body answers {signed.question!r}, and the address is another question's"
+            400, f"the body answers {signed.question!r}, but the address names another question"
         )
     return signed
 

@@ -137,9 +137,9 @@ class LeaderLock:
     def _held_by(self, connection: sa.Connection) -> str:
         holder = connection.execute(_HOLDER, {"key": KEY}).scalar() or "another daemon"
         return (
-            f"the database {self._database.shown!r} has a daemon already: {holder}; end that one "
-            "(`ringfence fleet down` there), have this machine join it with `ringfence fleet worker`, or give it "
-            "one of its own"
+            f"the database {self._database.shown!r} already has a daemon: {holder}; stop it "
+            "(`ringfence fleet down` there), let this machine join it with `ringfence fleet worker`, or give "
+            "this fleet its own database"
         )
 
     def _release(self) -> None:

@@ -114,7 +114,7 @@ async def read_delivery(
                 if len(body) > LIMIT_BYTES:
                     raise WebhookRefused(413, f"the body is longer than {LIMIT_BYTES} bytes")
     except TimeoutError as exc:
-        raise WebhookRefused(408, f"the body was not there after {_BODY_S:g} s") from exc
+        raise WebhookRefused(408, f"the body was not complete after {_BODY_S:g} s") from exc
     async with AsyncExitStack() as stack:
         key = await with_secrets(secret, stack=stack, references=references, state=state)
     return receive(key.encode(), signature, headers, bytes(body))

@@ -183,7 +183,7 @@ def _answer(what: str, answer: "httpx2.Response", allowed: frozenset[int]) -> An
         )
     if status >= 300 and status not in allowed:
         raise UsageError(
-            f"{what}: refused with status {status}; see to the repository's name and the token's rights"
+            f"{what}: refused with status {status}; check the repository's name and the token's permissions"
         )
     if not answer.content:
         return Answer(status, None)
