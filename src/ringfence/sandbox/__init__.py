@@ -1,4 +1,4 @@
-"""The fence: contract, spec, policy, the guest and its protocol, backends."""
+"""Sandboxes: the backend contract, specs, policy, the guest and its protocol, and the backends."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

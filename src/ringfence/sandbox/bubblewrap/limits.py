@@ -1,4 +1,4 @@
-"""Puts a fence under its limits: its own control group, the user's systemd, or softly the guest's watchdog."""
+"""Applies a fence's limits through its own control group, the user's systemd, or (softly) the guest's watchdog."""
 
 import os
 import platform
@@ -38,7 +38,7 @@ class Limits:
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """The words before the fence's command that have systemd start it in a scope."""
+        """Arguments before the fence's command that make systemd start it in a scope."""
         return launch_prefix(self._sandbox_id, self._group) if self._plan.kind == "systemd" else ()
 
     @property
@@ -47,14 +47,14 @@ class Limits:
         return launch_environment(os.environ) if self.prefix else {}
 
     def make(self) -> Cgroup | None:
-        """The cgroup for the fence's first process, before it forks; None where there is none, or systemd makes it."""
+        """The control group for the fence's first process, before it forks; None if none, or systemd makes it."""
         return create(self._sandbox_id, self._group, self._plan.places) if self._plan.places else None
 
     async def find(self, pid: int) -> Cgroup | None:
-        """The cgroup that systemd made around a started process; its limits are read back.
+        """The control group that systemd made around a started process, after its limits are read back.
 
         Raises:
-            SandboxStartFailed: It did not appear, or its limits are not as asked.
+            SandboxStartFailed: It did not appear, or its limits differ from those requested.
         """
         if self._plan.kind != "systemd":
             return None
@@ -72,9 +72,9 @@ _scopes: list[bool] = []
 
 
 async def find_plan() -> CgroupPlan:
-    """The best way of this machine; the user's systemd only if it makes a scope when asked.
+    """The best way to enforce limits on this machine; the user's systemd only if it can make a scope.
 
-    That is asked once: a systemd that is installed may not run for this user (ssh without linger, containers).
+    This is tested once: an installed systemd may not run for this user (ssh without linger, containers).
     """
     found = plan(scopes=os.getuid() != 0)  # root has the control groups themselves
     if found.kind != "systemd":

@@ -1,13 +1,13 @@
-"""Sources that only root can reach, for a sandbox that does not run as root.
+"""Stages sources that only root can reach, for a sandbox that does not run as root.
 
 A root caller's sandbox runs as another host uid, which cannot walk to a project in root's home or to root's
-state directory, and bwrap walks to every source by path. So a short program, as root, in a mount namespace of its
-own, binds the sources into a directory anyone can walk through, then drops to the sandbox's uid for good and
-becomes bwrap. Before that it goes into the sandbox's control group. A descriptor of another namespace cannot be
-mounted, so it opens each source again, and goes on only if that is what was opened before.
+state directory, and bwrap walks to every source by path. So a short program runs as root in a separate mount
+namespace: it enters the sandbox's control group, binds the sources into a directory that any user can walk through,
+drops to the sandbox's uid for good and becomes bwrap. A descriptor of another namespace cannot be mounted, so the
+program opens each source again, and continues only if it is the file that was opened before.
 
-Its interpreter takes as long to start as all the host has to prepare, so it is started first, and gets its orders
-over a socket.
+Its interpreter takes as long to start as all of the host's preparation, so it is started first and receives its
+instructions over a socket.
 """
 
 import marshal
@@ -22,11 +22,11 @@ import anyio
 from ringfence.sandbox.idmap import PROGRAM
 
 DIRECTORY = "/mnt"
-"""Covered by an empty file system in that namespace only; every Debian and Red Hat has it."""
+"""Covered by an empty file system in that namespace only; exists on every Debian and Red Hat system."""
 _FIRST_PASSED = 256
 """Number of the first descriptor passed to bwrap. Those that come over the socket get the lowest free ones."""
 
-# What is imported is what is built in: `os` alone would take a tenth of opening a sandbox.
+# Imports built-in modules only: `os` alone would take a tenth of the time to open a sandbox.
 _PROGRAM = """
 import _ctypes, _socket, marshal, posix, sys
 def fail(text, *values):
@@ -114,8 +114,8 @@ class Staging:
 
         Args:
             source: On the host.
-            status: Of what has to be there, which is kept open until the sandbox has started; None: any.
-            is_idmapped: Whether root's files are to be the sandbox's there.
+            status: Of the file that must be there, which is kept open until the sandbox has started; None: any file.
+            is_idmapped: Whether root's files belong to the sandbox's user there.
         """
         identity = None if status is None else (status.st_dev, status.st_ino)
         self._sources.append((bytes(source), identity, is_idmapped))
@@ -143,7 +143,7 @@ class Staging:
         gid: int,
         entrances: tuple[Path, ...] = (),
     ) -> None:
-        """Have the started program go into control groups by their `entrances`, stage, drop to `uid`, become `argv`."""
+        """Make the program enter control groups by their `entrances`, stage sources, drop to `uid` and become `argv`."""
         words = {
             "entrances": [bytes(entrance) for entrance in entrances],
             "sources": self._sources,
@@ -159,12 +159,12 @@ class Staging:
         await anyio.to_thread.run_sync(self._send, marshal.dumps(words, 2))
 
     def _send(self, data: bytes) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):  # it is gone; its last words say why
+        with suppress(BrokenPipeError, ConnectionResetError):  # it is gone; its stderr says why
             sent = socket.send_fds(self._wire, [data], self._passed)
             self._wire.sendall(data[sent:])
             self._wire.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Let go of the program: one that got no orders ends."""
+        """Close the socket to the program, which exits if it has received no instructions."""
         self._wire.close()
         self._program_end.close()

@@ -1,7 +1,7 @@
-"""The view inside a bubblewrap fence, as arguments for bwrap.
+"""Builds the file system that a bubblewrap fence shows, as arguments for bwrap.
 
-The system and the user's toolchains are read-only, `/etc` holds a short list, all else is empty and private. Sources
-that are not the system's are bound by descriptor, links not followed: nothing inside can swap a path under us.
+The system and the user's toolchains are read-only, `/etc` holds a short list of files, and everything else is empty
+and private. Other sources are bound by descriptor without following links, so nothing inside can swap a path meanwhile.
 """
 
 import errno
@@ -30,7 +30,7 @@ _TOOLCHAINS = (
     ".asdf/installs", ".asdf/shims", ".asdf/bin", ".local/share/mise/installs", ".local/share/mise/shims",
     "go/bin", ".go/bin", "miniconda3", "anaconda3", "miniforge3", ".ghcup/bin", ".dotnet",
 )  # fmt: skip
-"""Below a home: the user's toolchains, shown read-only. Credentials that lie beside one are not in the table.
+"""Toolchains below the user's home that are shown read-only. Credentials stored beside one are not in the table.
 
 Only paths in this table are ever shown, never a directory because a link in the workspace points there: an agent may
 have made that link to read it.
@@ -46,15 +46,15 @@ _ETC = (
     "protocols", "python3", "services", "shells", "ssl", "terminfo", "timezone", "xattr.conf",
 )  # fmt: skip
 _PRIVATE = ("/etc/ssl/private", "/etc/pki/tls/private", "/etc/pki/CA/private")
-"""Keys of the machine's services, which a group may read; an ordinary caller's groups go inside with him."""
+"""Keys of the machine's services, which a group may read; an ordinary caller keeps his groups inside."""
 _MASKED = ("kallsyms", "kcore", "key-users", "keys", "latency_stats", "sched_debug", "timer_list")
-"""Files of `/proc` that tell about the machine or the user outside of the sandbox."""
+"""Files of `/proc` that reveal information about the machine or the user outside the sandbox."""
 _SHM_BYTES = 64 * 1024**2
 
 
 @dataclass
 class Arguments:
-    """Words for `bwrap --args` and the descriptors they name; `close` lets go of the descriptors."""
+    """Arguments for `bwrap --args` and the descriptors they name; `close` closes the descriptors."""
 
     staging: Staging | None = None
     """For a root caller: sources are staged rather than bound by descriptor."""
@@ -65,16 +65,16 @@ class Arguments:
     _pipe: BinaryIO | None = None
 
     def add(self, *words: object) -> None:
-        """Append words."""
+        """Append arguments."""
         self.words += [os.fspath(word) if isinstance(word, os.PathLike) else str(word) for word in words]
 
     def hold(self, descriptor: int) -> int:
-        """Own a descriptor: it is closed in the end."""
+        """Take ownership of a descriptor, so that `close` closes it."""
         self._stack.callback(os.close, descriptor)
         return descriptor
 
     def pass_descriptor(self, descriptor: int) -> int:
-        """Give bwrap a descriptor that is owned here; its number there."""
+        """Pass a descriptor that is owned here to bwrap; return its number there."""
         if self.staging is not None:
             return self.staging.pass_descriptor(descriptor)
         self.descriptors.append(descriptor)
@@ -95,8 +95,8 @@ class Arguments:
             source: On the host.
             target: Inside.
             read_only: Whether it cannot be written there.
-            within: A directory that an agent may write to: on the way from it to the source no link is followed.
-            is_idmapped: Whether root's files are to be the sandbox's there.
+            within: A directory that an agent may write to: no link is followed on the way from it to the source.
+            is_idmapped: Whether root's files belong to the sandbox's user there.
         """
         try:
             descriptor = self.hold(_open(source, within))
@@ -115,23 +115,23 @@ class Arguments:
             self.add("--ro-bind-fd" if read_only else "--bind-fd", self.pass_descriptor(descriptor), target)
 
     def data(self, text: bytes, target: str) -> None:
-        """A file with these bytes, in the root of the sandbox, which is read-only in the end."""
+        """Add a file with these bytes to the root of the sandbox, which is read-only once it is complete."""
         self.copy(self.hold(memory_file(text)), target)
 
     def copy(self, descriptor: int, target: str) -> None:
-        """A file with what `descriptor` gives to its end. A mount takes bwrap 0.2 ms, a small file nothing."""
+        """Add a file with everything read from `descriptor`. A mount takes bwrap 0.2 ms, a small file no time."""
         self.add("--perms", "0444", "--file", self.pass_descriptor(descriptor), target)
 
     def open_pipe(self) -> int:
-        """Open the pipe from which bwrap reads the words; the number of its end in bwrap."""
+        """Open the pipe from which bwrap reads the arguments; return the number of its end in bwrap."""
         read_end, write_end = os.pipe()
         self._pipe = self._stack.enter_context(os.fdopen(write_end, "wb"))
         return self.pass_descriptor(self.hold(read_end))
 
     def send(self) -> None:
-        """Write the words to the pipe, and end it; blocks while bwrap does not read."""
+        """Write the arguments to the pipe and close it; block while bwrap does not read."""
         assert self._pipe is not None
-        with suppress(BrokenPipeError), self._pipe:  # where bwrap is gone, its last words say why
+        with suppress(BrokenPipeError), self._pipe:  # if bwrap is gone, its stderr says why
             self._pipe.write(b"".join(os.fsencode(word) + b"\0" for word in self.words))
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class Arguments:
 
 
 def _open(source: Path, within: Path | None) -> int:
-    """Open a path to mount it; a link is opened itself, or refused where it lies on the way."""
+    """Open a path to mount it; a link as the last component is opened itself, one on the way is refused."""
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     if within is None or not source.is_relative_to(within):
         return os.open(source, flags)
@@ -152,7 +152,7 @@ def _open(source: Path, within: Path | None) -> int:
             os.close(folder)
             raise OSError(errno.EINVAL, "its path leads upwards", str(source))
         try:
-            # What is no directory, a link among them, cannot be opened as one: O_DIRECTORY is implied here.
+            # A link, like any other non-directory, cannot be opened as a directory: O_DIRECTORY is implied here.
             inner = os.open(name, flags, dir_fd=folder)
         finally:
             os.close(folder)
@@ -161,7 +161,7 @@ def _open(source: Path, within: Path | None) -> int:
 
 
 def memory_file(data: bytes) -> int:
-    """A descriptor to read `data` from; no file anywhere."""
+    """A descriptor to read `data` from, without a file on disk."""
     descriptor = os.memfd_create("ringfence", os.MFD_CLOEXEC)
     os.write(descriptor, data)
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -169,7 +169,7 @@ def memory_file(data: bytes) -> int:
 
 
 def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path]) -> None:
-    """The whole view of the file system, in the order in which bwrap makes it."""
+    """Build the whole file system view, in the order in which bwrap makes it."""
     spec, placement = launch.spec, launch.placement
     _add_system(arguments)
     home, state = str(Path.home()), str(state_dir())
@@ -214,7 +214,7 @@ def add_mounts(arguments: Arguments, launch: Launch, toolchains: Iterable[Path])
         )
     for mount in spec.mounts:
         arguments.bind(mount.source, mount.target, read_only=mount.read_only)
-    # Else what lies between the mounts would be memory without a bound.
+    # Otherwise the directories between the mounts would be unbounded memory.
     arguments.add("--remount-ro", "/dev", "--remount-ro", "/")
 
 
@@ -228,7 +228,7 @@ def _add_system(arguments: Arguments) -> None:
 
 
 def _mode_of(path: str) -> int:
-    """Kind and rights of what a path leads to; 0: nothing."""
+    """Mode of the file that a path leads to; 0 if there is none."""
     try:
         return os.stat(path).st_mode  # noqa: PTH116 -- a text, to be quick
     except OSError:
@@ -306,5 +306,5 @@ def find_toolchains(
 
 def lies_in(path: str, places: Iterable[str]) -> bool:
     """Whether a path is one of these or lies below one."""
-    # By text: opening a sandbox asks this hundreds of times, and pathlib made it a quarter of the host's part.
+    # Compares text: opening a sandbox calls this hundreds of times, and pathlib made it a quarter of the host's part.
     return any(path == place or path.startswith(place + "/") for place in places)
