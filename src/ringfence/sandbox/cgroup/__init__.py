@@ -1,4 +1,4 @@
-"""Limits on memory, processor time and processes by Linux control groups, where they can be used."""
+"""Limits memory, processor time and processes with Linux control groups, where they can be used."""
 
 from ringfence.sandbox.cgroup.group import Cgroup, adopt, create, leftovers, remove_leftovers
 from ringfence.sandbox.cgroup.limits import GroupLimits, launch_environment, launch_prefix

@@ -1,4 +1,4 @@
-"""One sandbox's control group: made with its limits, read back, measured, killed, removed; also after a crash."""
+"""Creates, measures, kills and removes a sandbox's control group, also after a crash."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ _POLL_S = 0.005
 
 @frozen
 class Cgroup:
-    """A group with its limits. In version 1 that is one directory per tree."""
+    """A control group with its limits. In version 1 it is one directory per tree."""
 
     sandbox_id: str
     directories: tuple[Path, ...]
@@ -46,11 +46,11 @@ class Cgroup:
         )
 
     def members(self) -> frozenset[int]:
-        """Processes in it, and in groups that were made below it."""
+        """Processes in the group, and in groups that were made below it."""
         return frozenset(pid for top in self.directories for one in _tree(top) for pid in members(one))
 
     def usage(self) -> Usage:
-        """What everything inside uses together, by the kernel's counters."""
+        """The total usage of everything inside, by the kernel's counters."""
         microseconds = self._counter(("cpu.stat", "usage_usec"))
         nanoseconds = self._counter(("cpuacct.usage", None))
         cpu_s = nanoseconds and nanoseconds / 1e9 if microseconds is None else microseconds / 1e6
@@ -63,7 +63,7 @@ class Cgroup:
         )
 
     def _counter(self, *sources: tuple[str, str | None]) -> int | None:
-        """The number in the first of these files that is there: its only one, or the one behind a key."""
+        """The number in the first of these files that exists: its only number, or the one after a key."""
         for file, key in sources:
             for directory in self.directories:
                 fields = read_fields(directory / file)
@@ -102,7 +102,7 @@ class Cgroup:
 
 
 def create(sandbox_id: str, limits: GroupLimits, places: Sequence[Place]) -> Cgroup:
-    """Make a sandbox's group with those limits that the places can enforce; each is read back.
+    """Create a sandbox's group with those limits that the places can enforce; read each one back.
 
     Args:
         sandbox_id: Names the group.
@@ -140,7 +140,7 @@ def adopt(sandbox_id: str, pid: int, limits: GroupLimits, proc: Path = Path("/pr
 
 
 def leftovers(proc: Path = Path("/proc")) -> dict[str, Cgroup]:
-    """The groups of all sandboxes in the trees that we can see, by sandbox id; of living ones, too."""
+    """The groups of all sandboxes, living or dead, in the visible trees, by sandbox id."""
     found: dict[str, list[Path]] = {}
     for mount in dict.fromkeys(tree.mount for tree in hierarchies(proc)):
         for path, children, _ in os.walk(mount):
@@ -151,7 +151,7 @@ def leftovers(proc: Path = Path("/proc")) -> dict[str, Cgroup]:
 
 
 def remove_leftovers(sandbox_ids: frozenset[str], proc: Path = Path("/proc")) -> list[str]:
-    """Kill what is left in the groups of these sandboxes and remove them; returns what was removed. Blocks."""
+    """Kill the remaining processes in these sandboxes' groups and remove the groups; return those removed. Blocks."""
     removed = []
     for sandbox_id, group in leftovers(proc).items():
         if sandbox_id in sandbox_ids:
@@ -162,7 +162,7 @@ def remove_leftovers(sandbox_ids: frozenset[str], proc: Path = Path("/proc")) ->
 
 
 def _make(place: Place, sandbox_id: str) -> Path:
-    """Make a sandbox's group in a place."""
+    """Create a sandbox's group in a place."""
     if place.step_aside:
         _step_aside(place.directory)
     directory = place.directory / f"{PREFIX}{sandbox_id}"
@@ -198,7 +198,7 @@ def _tree(top: Path) -> list[Path]:
 
 
 def _remove_tree(top: Path) -> bool:
-    """Try to remove a group with all below it; whether it is gone."""
+    """Try to remove a group and all groups below it; return whether it is gone."""
     for directory in _tree(top):
         with suppress(OSError):
             directory.rmdir()

@@ -1,4 +1,4 @@
-"""The limits of a control group: as files of the kernel, written and read back, or as properties of a systemd scope."""
+"""Writes and reads back the limits of a control group, as kernel files or as properties of a systemd scope."""
 
 import math
 import os
@@ -15,7 +15,7 @@ _MIN_QUOTA_US = 1000  # the kernel refuses less
 
 @frozen
 class GroupLimits:
-    """What everything in a group may use together; None: not limited."""
+    """Limits on the total usage of everything in a group; None means no limit."""
 
     memory_bytes: int | None = None
     """Memory and swap together; rounded down to whole pages."""
@@ -43,8 +43,8 @@ _SETTINGS: Mapping[int, tuple[Setting, ...]] = {
         Setting("cpu", "cpu.max", f"{{cpu}} {_PERIOD_US}"),
         Setting("pids", "pids.max", "{pids}"),
     ),
-    # The order matters: version 1 refuses a total below the limit of memory alone. Without swap accounting,
-    # swappiness 0 keeps the group out of swap.
+    # The order matters: version 1 refuses a limit for memory and swap below the one for memory alone. Without swap
+    # accounting, swappiness 0 keeps the group out of swap.
     1: (
         Setting("memory", "memory.limit_in_bytes", "{memory}"),
         Setting("memory", "memory.memsw.limit_in_bytes", "{memory}", optional=True),

@@ -1,8 +1,8 @@
-"""Finds where control groups with limits can be made, or the reason why they cannot. Changes nothing.
+"""Finds where control groups with limits can be created, or the reason why they cannot. Changes nothing.
 
 Version 2 has the "no internal processes" rule: a group that enables controllers for its children holds no process
 itself (the root is exempt). So the place is the nearest ancestor, our own group first, that already enables them or
-is empty; or our own group if every process in it is ours, which then can move into a leaf.
+is empty; or our own group if every process in it is ours, as these can then move into a leaf.
 """
 
 import os
@@ -17,7 +17,7 @@ from ringfence.frozen import frozen
 Kind = Literal["v2", "v1", "systemd", "none"]
 
 PREFIX = "ringfence-sandbox-"
-"""Of the name of each group, before its sandbox's id."""
+"""Prefix of each group's name, followed by the sandbox's id."""
 OWN_LEAF = "ringfence-host"
 """The leaf into which our own processes move."""
 
@@ -93,7 +93,7 @@ def plan(
 def hierarchies(proc: Path, pid: str = "self") -> list[Hierarchy]:
     """All visible trees that `pid` is in; empty where there are none."""
     try:
-        # Others name what they mount, and their groups: any bytes but line ends.
+        # Other users choose the names of mounts and groups: any bytes but line ends.
         mounts = (proc / "self" / "mountinfo").read_text(errors="surrogateescape")
         memberships = (proc / pid / "cgroup").read_text(errors="surrogateescape")
     except OSError:
@@ -104,7 +104,7 @@ def hierarchies(proc: Path, pid: str = "self") -> list[Hierarchy]:
         for line in filter(None, memberships.split("\n")):
             _, names, path = line.split(":", 2)
             controllers = frozenset(filter(None, names.split(",")))
-            # The options of a version 1 mount are its controllers, and settings. Of version 2 no line names any.
+            # The options of a version 1 mount are its controllers and settings. Version 2 mounts name no controllers.
             if controllers <= set(options.split(",")) and bool(controllers) == (version == 1):
                 own = _below(Path(_unescape(mount)), _unescape(root), path)
                 if own is not None and own.is_dir():
@@ -197,7 +197,7 @@ def _place(directory: Path, own: Path, proc: Path) -> Place | None:
 def _descends_from_us(pid: int, proc: Path) -> bool:
     while pid > 1 and pid != os.getpid():
         try:
-            # Behind the command's name, which may contain blanks and parentheses: state, then the parent's id.
+            # After the command's name, which may contain blanks and parentheses, come the state and the parent's id.
             pid = int((proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, IndexError, ValueError):
             return False

@@ -1,4 +1,4 @@
-"""The container that a sandbox becomes: one hardened value for engines' packages to translate, its limits, its end."""
+"""Describes the hardened container of a sandbox, independent of its engine: configuration, limits and end reason."""
 
 import os
 import re
@@ -12,21 +12,21 @@ from ringfence.sandbox.spec import SandboxSpec
 
 HOME = "/home/agent"
 SCRATCH = "/var/tmp"  # noqa: S108 -- inside
-"""Where TMPDIR points: unlike in `/tmp`, programs in it may be executed."""
+"""The directory that TMPDIR names: unlike in `/tmp`, programs in it may be executed."""
 SILENCE_LIMIT_S = 30.0
-"""An engine that is killed leaves its containers running, with input that never ends."""
+"""Silence after which the guest exits: an engine that is killed leaves its containers running, with an open stdin."""
 _CLOSED = "/root"
-"""In images, only root may walk through it: a workspace below it stands in an empty volume instead.
+"""In images, only root may walk through this directory: a workspace below it is in an empty volume instead.
 
-Not in memory: runc gives a tmpfs the mode of the directory below it. The volume is root's, so that nobody inside
-can write to it, and goes with the container.
+A tmpfs will not do: runc gives it the mode of the directory below it. The volume belongs to root, so that no process
+inside can write to it, and is removed with the container.
 """
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NOT_FROM_IMAGE = frozenset({"HOME", "USER", "LOGNAME", "HOSTNAME", "SHELL", "TMPDIR", "BASH_ENV", "ENV"})
 LIMITS = frozenset({"memory", "cpus", "pids"})
 _SENTRY_TASKS = 2000
-"""gVisor's kernel is itself a process of the container and counts its threads against `pids`; short of them it
-crashes (measured: at 100 under 32 commands at once). So the engine's limit is that much wider there."""
+"""Added to the engine's limit of processes on gVisor: its kernel is itself a process of the container, counts its
+threads against `pids`, and crashes when it runs short of them (measured: at 100 under 32 commands at once)."""
 _PROGRAM_PATHS = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT")
 """Variables that decide which programs and libraries the guest's interpreter is (ld.so(8))."""
 KILLED_CODE = 128 + 9
@@ -44,12 +44,12 @@ class ImageFacts:
     volumes: tuple[str, ...]
     """Directories that it declares as volumes, which would be unbounded disk."""
     is_own: bool = False
-    """Whether ringfence built it, so that its programs are known not to deceive."""
+    """Whether ringfence built it, so that its programs can be trusted."""
 
 
 @frozen
 class MemoryMount:
-    """A file system of memory: never set-id files, never devices, always a bound."""
+    """A file system in memory: without set-id files and devices, always bounded."""
 
     target: str
     size_bytes: int
@@ -64,7 +64,7 @@ class ContainerMount:
 
     target: str
     source: Path | str | None
-    """A host path, a volume's name, or None for an empty volume that goes with the container."""
+    """A host path, a volume's name, or None for an empty volume that is removed with the container."""
     read_only: bool = False
 
 
@@ -82,7 +82,7 @@ class ContainerLimits:
 
 @frozen
 class HardenedContainer:
-    """The configuration of a container. Its namespaces are always its own; nothing restarts it."""
+    """The configuration of a container. Its namespaces are always private, and it is never restarted."""
 
     image: ImageFacts
     argv: tuple[str, ...]
@@ -98,7 +98,7 @@ class HardenedContainer:
     mounts: tuple[ContainerMount, ...]
     """In this order."""
     files: Mapping[str, str]
-    """Texts of files in /etc, for engines that can show them: the user's name, names of the loopback."""
+    """Contents of files in /etc, for engines that can show them: the user's name, names of the loopback."""
     environment: Mapping[str, str]
     """The environment of commands inside."""
     network: str
@@ -113,7 +113,7 @@ class HardenedContainer:
     hostname: str = "ringfence"
     open_files: int = 4096
     core_bytes: int = 1
-    """Of 0 the kernel still starts a program that collects core files, where the machine has one; of 1 it does not."""
+    """At 0 the kernel still starts a program that collects core files, where the machine has one; at 1 it does not."""
     shm_bytes: int = 64 * 1024**2
 
 
@@ -145,12 +145,12 @@ def plan_limits(
 
 
 def unenforced_limits(unset: Mapping[str, str], *, is_gvisor: bool) -> Unenforced:
-    """What is not enforced by the kernel, and why."""
+    """The limits that the kernel does not enforce, and why."""
     return {"pids": "gVisor's own threads count against it", **unset} if is_gvisor else unset
 
 
 def _processors(cpus: float, processors: int, key: int) -> str | None:
-    """As many processors as `cpus` fill, so that `nproc` inside tells the truth; None for all of them."""
+    """As many processors as `cpus` fill, so that `nproc` is right inside; None for all of them."""
     count = -int(-cpus // 1)
     if not 0 < count < processors:
         return None
@@ -169,13 +169,13 @@ def harden(
     masks_guest: bool = False,
     volume: str | None = None,
 ) -> HardenedContainer:
-    """Decide how the container of a launch is made.
+    """Decide how the container of a launch is configured.
 
     Args:
         launch: What is to be started.
-        image: What it is made from.
-        limits: Those that the engine keeps.
-        labels: Whose it is.
+        image: The image that it is made from.
+        limits: The limits that the engine enforces.
+        labels: Labels that say to whom it belongs.
         guest_filter: The system call filter that the guest puts on itself and all its commands.
         runtime: The OCI runtime; None: the engine's default.
         masks_guest: Whether the guest has to mask its files below /proc.
@@ -206,7 +206,7 @@ def harden(
 
 
 def stands_in_closed(placement: Placement) -> bool:
-    """Whether the way to the workspace leads through a directory that images keep closed."""
+    """Whether the workspace is below a directory that images keep closed."""
     return placement.workspace is not None and placement.workspace.is_relative_to(_CLOSED)
 
 
@@ -226,7 +226,7 @@ def _account_files(placement: Placement, names: tuple[str, ...]) -> dict[str, st
 
 
 def _first_environment(image: ImageFacts, writable: Collection[str]) -> dict[str, str]:
-    """The image's search paths without what lies in a mount; a relative entry is below the working directory."""
+    """The image's search paths without entries in a mount; a relative entry is below the working directory."""
 
     def is_image_own(entry: str) -> bool:
         place = _normal(entry)
@@ -287,14 +287,14 @@ def started_facts(
     runtime: str,
     laps_ms: Mapping[str, float],
 ) -> Facts:
-    """What is reported of a sandbox in a container, and what its commands get.
+    """Build the facts of a sandbox in a container.
 
     Args:
-        container: As it was made.
-        launch: What it was made for.
-        backend: Its name.
-        engine: Product and version.
-        runtime: The OCI runtime that it got.
+        container: The container's configuration.
+        launch: The launch that it was made for.
+        backend: The backend's name.
+        engine: The engine's product and version.
+        runtime: The OCI runtime that the container uses.
         laps_ms: How long each step took.
     """
     placement, image = launch.placement, container.image
@@ -331,12 +331,12 @@ def _notes(container: HardenedContainer, placement: Placement) -> Iterator[str]:
 
 
 def end_reason(exit_code: int, *, is_out_of_memory: bool, said: str = "") -> EndReason:
-    """Why a container ended.
+    """Classify why a container ended.
 
     Args:
         exit_code: Of its first process.
         is_out_of_memory: Whether its engine says that the memory limit killed something in it.
-        said: What engine and first process wrote about it.
+        said: The messages of the engine and the first process about it.
     """
     if exit_code == KILLED_CODE:
         if is_out_of_memory:

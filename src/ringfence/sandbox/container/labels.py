@@ -1,7 +1,7 @@
-"""Labels of containers, volumes and images: which ringfence made them, for which sandbox, until when.
+"""Labels of containers, volumes and images: which installation made them, for which sandbox, until when.
 
-Nothing is ever found, or removed, by a prefix of its name: only by these labels, all of them. A container must also have
-the one name that goes with them.
+Things are found and removed only by all of these labels, never by a prefix of a name. A container must also have the
+one name that matches its labels.
 """
 
 import os
@@ -23,10 +23,10 @@ HOLDER = "ringfence.holder"
 EXPIRES = "ringfence.expires"
 IMAGE_TARGET = "ringfence.image.target"
 IMAGE_NAMES = "localhost/ringfence/"
-"""How the names of our own images begin. `localhost` is no registry: nobody else can publish one of such a name."""
+"""Prefix of the names of our own images. `localhost` is not a registry, so no one else can publish such an image."""
 
 _LIFE_S = 7 * 86_400.0
-"""Of a sandbox without a time to live: when nobody can say whether its holder lives, it is over after this."""
+"""Lifetime of a sandbox without a time to live, for when it cannot be determined whether its holder lives."""
 _GRACE_S = 60.0
 _FILE = "instance"
 
@@ -37,7 +37,7 @@ def container_name(sandbox_id: str) -> str:
 
 
 def instance_id() -> str:
-    """Name of this ringfence: one per state directory, made on first use.
+    """Id of this installation: one per state directory, created on first use.
 
     Raises:
         InfrastructureFault: The state directory cannot be written.
@@ -52,7 +52,7 @@ def instance_id() -> str:
         fresh = file.with_name(f"{_FILE}.{secrets.token_hex(4)}")
         fresh.write_text(secrets.token_hex(8))
         with suppress(FileExistsError):
-            os.link(fresh, file)  # the first one wins, whoever else is at it
+            os.link(fresh, file)  # of several processes, the first wins
         fresh.unlink()
         return file.read_text().strip()
     except OSError as exc:
@@ -64,7 +64,7 @@ def instance_id() -> str:
 def labels_for(
     sandbox_id: str, run_id: str | None, ttl_s: float | None, extra: Mapping[str, str]
 ) -> dict[str, str]:
-    """All labels of a sandbox's things."""
+    """All labels of a sandbox's containers and volumes."""
     return {
         **extra,
         INSTANCE: instance_id(),
@@ -76,12 +76,12 @@ def labels_for(
 
 
 def holder_of(pid: int) -> str:
-    """Name of a process, told apart from a later one of the same number, on this boot of this machine."""
+    """Identity of a process on this boot of this machine, distinct from a later process with the same number."""
     return f"{_boot()}:{_namespace()}:{pid}:{start_time(pid) or '?'}"
 
 
 def is_over(labels: Mapping[str, str]) -> bool:
-    """Whether nobody needs the thing with these labels: its holder is dead, or out of sight and it expired."""
+    """Whether the object with these labels is abandoned: its holder is dead, or is not visible and it expired."""
     alive = _is_alive(labels.get(HOLDER, ""))
     if alive is not None:
         return not alive
@@ -90,7 +90,7 @@ def is_over(labels: Mapping[str, str]) -> bool:
 
 
 def _is_alive(holder: str) -> bool | None:
-    """Whether a holder runs; None if that cannot be seen from here, or the label is malformed."""
+    """Whether a holder is running; None if that cannot be seen from here, or the label is malformed."""
     parts = holder.split(":")
     if len(parts) != 4 or not parts[2].isdecimal():
         return None
