@@ -1,1 +1,1 @@
-"""Container fences: Docker, Podman and gVisor behind one engine interface. Importing this loads no client."""
+"""Container backends: Docker, Podman and gVisor behind one engine interface. Importing this loads no client."""

@@ -1,8 +1,8 @@
-"""Where a container engine is: what was asked for, else the environment, a Docker context, the usual sockets.
+"""Finds the address of a container engine: explicit, from the environment, a Docker context, or a usual socket.
 
 The order is the Docker command's own (https://docs.docker.com/reference/cli/docker/context/): an explicit choice,
-`DOCKER_HOST`, `DOCKER_CONTEXT`, the context that `config.json` names, the default socket. Podman's service has a
-variable and sockets of its own (podman-system-service(1)).
+`DOCKER_HOST`, `DOCKER_CONTEXT`, the context that `config.json` names, the default socket. Podman's service uses a
+different variable and different sockets (podman-system-service(1)).
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from ringfence.frozen import frozen
 Product = Literal["docker", "podman"]
 
 VARIABLES = {"docker": "DOCKER_HOST", "podman": "CONTAINER_HOST"}
-"""In which each product's own command looks for the address."""
+"""Environment variables in which each product's own command looks for the address."""
 _SCHEMES = ("unix", "tcp", "ssh", "http", "https")
 _JSON_BYTES = 1024 * 1024
 _TLS_PORT, _PLAIN_PORT = 2376, 2375
@@ -35,7 +35,7 @@ class TlsFiles:
     verify: bool = True
 
     def context(self) -> ssl.SSLContext:
-        """What connections are made with.
+        """Create the SSL context for connections.
 
         Raises:
             SandboxStartFailed: A file cannot be read or is no certificate.
@@ -61,27 +61,27 @@ class Address:
 
     url: str
     origin: str
-    """Who named it, for messages: `DOCKER_HOST`, `docker context 'x'`, `default socket`, ..."""
+    """Where the address comes from, for messages: `DOCKER_HOST`, `docker context 'x'`, `default socket`, ..."""
     tls: TlsFiles | None = None
 
     @property
     def kind(self) -> str:
-        """How it is reached: `unix`, `tcp` or `ssh`."""
+        """The scheme of the address: `unix`, `tcp` or `ssh`."""
         return urlsplit(self.url).scheme
 
     @property
     def path(self) -> Path:
-        """Of a Unix socket."""
+        """Path of a Unix socket."""
         return Path(self.url.removeprefix("unix://"))
 
     @property
     def host(self) -> str:
-        """Name or number of the machine."""
+        """Name or IP address of the machine."""
         return urlsplit(self.url).hostname or ""
 
     @property
     def port(self) -> int:
-        """Of a TCP address."""
+        """Port of a TCP address."""
         return urlsplit(self.url).port or (_TLS_PORT if self.tls else _PLAIN_PORT)
 
     @property
@@ -92,7 +92,7 @@ class Address:
 
     @property
     def shares_files(self) -> bool:
-        """Whether the engine sees this machine's files: only a socket of this machine says so."""
+        """Whether the engine sees this machine's files, which is assumed only for a socket on this machine."""
         return self.kind == "unix"
 
     def __str__(self) -> str:
@@ -102,18 +102,18 @@ class Address:
 def find_addresses(
     product: Product, asked: str | None, environ: Mapping[str, str], *, home: Path, uid: int
 ) -> list[Address]:
-    """Where to look for an engine, in order; an explicit choice is the only one.
+    """List the places to look for an engine, in order; with an explicit choice, only that one.
 
     Args:
-        product: Whose variables and sockets count.
+        product: The product whose variables and sockets are used.
         asked: An address (`unix://`, `tcp://`, `ssh://`) or the name of a Docker context.
         environ: The environment.
         home: The user's home.
         uid: The user's id, for the sockets of rootless engines.
 
     Raises:
-        UsageError: What was asked for, or a variable, is no address.
-        SandboxStartFailed: The named context is not there or damaged.
+        UsageError: `asked` or a variable is not an address.
+        SandboxStartFailed: The named context does not exist or is damaged.
     """
     folder = Path(environ.get("DOCKER_CONFIG") or home / ".docker")
     if asked:
@@ -160,7 +160,7 @@ def _parse(text: str, origin: str, tls: TlsFiles | None) -> Address:
 
 
 def _environment_tls(environ: Mapping[str, str], folder: Path) -> TlsFiles | None:
-    """As the Docker command reads `DOCKER_TLS_VERIFY`, `DOCKER_TLS` and `DOCKER_CERT_PATH`."""
+    """Read `DOCKER_TLS_VERIFY`, `DOCKER_TLS` and `DOCKER_CERT_PATH` as the Docker command does."""
     if not environ.get("DOCKER_TLS_VERIFY") and not environ.get("DOCKER_TLS"):
         return None
     return _tls_in(Path(environ.get("DOCKER_CERT_PATH") or folder), bool(environ.get("DOCKER_TLS_VERIFY")))

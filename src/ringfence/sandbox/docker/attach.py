@@ -1,6 +1,6 @@
-"""The attached stream of a container: an upgraded HTTP connection, and the headers the engine puts on it.
+"""Attaches to a container's stream: an upgraded HTTP connection, to which the engine adds headers.
 
-The engine's answer (101) must be there before the container is started, else what it says first is lost.
+The engine's response (101) must have arrived before the container is started, or its first output is lost.
 """
 
 import socket
@@ -29,7 +29,7 @@ _LAST_WORDS = 4096
 
 
 class Demultiplexer:
-    """Takes the engine's headers off a container's output: stdout is passed on, the end of stderr is kept.
+    """Removes the engine's headers from a container's output: forwards stdout and keeps the end of stderr.
 
     Docker Engine API, "ContainerAttach", stream format: 8 bytes before each piece of stdout or stderr, namely the kind,
     three zeros, and the length, big-endian.
@@ -42,7 +42,7 @@ class Demultiplexer:
         self._left = 0
 
     def feed(self, data: bytes) -> bytes:
-        """Stdout in the next bytes of the stream, however they are cut.
+        """Return the stdout in the next bytes of the stream, however they are split.
 
         Raises:
             ProtocolError: A header is malformed.
@@ -73,7 +73,7 @@ class Demultiplexer:
 class AttachStream(ByteStream):
     """The stdin and stdout of a container, and the end of its stderr.
 
-    `receive` raises `ProtocolError` also for bytes that are none of an engine.
+    `receive` also raises `ProtocolError` for bytes that do not come from an engine.
     """
 
     def __init__(self, connection: ByteStream) -> None:
@@ -82,11 +82,11 @@ class AttachStream(ByteStream):
 
     @property
     def stderr(self) -> bytes:
-        """The end of what came on stderr so far."""
+        """The end of the stderr received so far."""
         return self._demultiplexer.stderr
 
     async def receive(self, max_bytes: int = _READ) -> bytes:
-        """Receive what came on stdout."""
+        """Receive bytes from stdout."""
         while True:
             stdout = self._demultiplexer.feed(await self._connection.receive(max_bytes))
             if stdout:
@@ -101,7 +101,7 @@ class AttachStream(ByteStream):
         await self._connection.send_eof()
 
     async def aclose(self) -> None:
-        """End the connection: the container's stdin ends with it."""
+        """Close the connection, which also ends the container's stdin."""
         await self._connection.aclose()
 
 
@@ -109,9 +109,9 @@ async def attach(address: Address, container: str, api_version: str) -> AttachSt
     """Attach to a container that was created and is not started yet.
 
     Args:
-        address: Of the engine; not `ssh`, whose tunnel's near end has one.
-        container: Its id.
-        api_version: Of the engine's interface: `1.41`.
+        address: The engine's address; for `ssh`, that of the near end of its tunnel.
+        container: The container's id.
+        api_version: Version of the engine's interface: `1.41`.
 
     Raises:
         EngineError: The engine cannot be reached or refuses.

@@ -69,7 +69,7 @@ class DockerBackend(Backend):
             is_gvisor = engine.facts.is_gvisor(runtime)
             image_id = None
             if with_image and spec.image is not None:
-                with suppress(RingfenceError):  # a cold start reports it
+                with suppress(RingfenceError):  # a cold start reports the error
                     image_id = str((await engine.image(spec.image))["Id"])
             return replace(
                 self.traits,
@@ -96,7 +96,7 @@ class DockerBackend(Backend):
             )
 
     async def start(self, launch: Launch) -> "DockerFence":
-        """Create a container, see that it is what was asked for, attach to it, start it."""
+        """Create a container, check that it is as requested, attach to it, and start it."""
         if launch.placement.uid == 0 or launch.placement.gid == 0:
             raise PolicyRefused("a sandbox never runs as uid or gid 0", rule="no-root")
         began = time.monotonic()
@@ -108,7 +108,7 @@ class DockerBackend(Backend):
 
     @asynccontextmanager
     async def _session(self, launch: Launch) -> AsyncIterator[Engine]:
-        """A session for a launch: its volume's, or a new one, which is closed if what is begun in it fails."""
+        """A session for a launch: its volume's, or a new one, which is closed if the code within the context fails."""
         volume = launch.volume if isinstance(launch.volume, DockerVolume) else None
         engine = volume.engine if volume else await open_engine(self.product, launch.spec.engine)
         try:
@@ -187,7 +187,7 @@ class DockerBackend(Backend):
         )
 
     async def remove_leftovers(self, sandbox_ids: frozenset[str], *, dry_run: bool = False) -> list[str]:
-        """Remove what these sandboxes, and all whose process is dead, left on every engine that was used."""
+        """Remove leftovers of these sandboxes, and of all whose process is dead, from every engine that was used."""
         mounted = () if dry_run else sandbox_ids
         names = [f"mount of {one}" for one in mounted if await anyio.to_thread.run_sync(unmount, one)]
         return names + await remove_leftovers(self.product, sandbox_ids, dry_run=dry_run)
@@ -219,7 +219,7 @@ class _Clock:
 
 
 def _check_runtime(engine: Engine, runtime: str | None) -> None:
-    # Podman names only the runtimes it was started with, and takes paths.
+    # Podman lists only the runtimes it was started with, and accepts paths.
     if runtime is not None and not engine.facts.is_podman and runtime not in engine.facts.runtimes:
         known = ", ".join(sorted(engine.facts.runtimes))
         raise SandboxStartFailed(

@@ -1,4 +1,4 @@
-"""Removing what dead holders left on engines, found by labels: this ringfence's own things and no others."""
+"""Removes what dead processes left on engines, found by labels: only containers and volumes of this installation."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ _cleaned: set[str] = set()
 
 
 def remember(product: Product, asked: str | None) -> None:
-    """Note that something of ours is about to be on this engine, so that a later process looks there.
+    """Record that this engine is about to hold something of ours, so that a later process cleans up there.
 
     Raises:
         InfrastructureFault: The state directory cannot be written.
@@ -38,12 +38,12 @@ def remember(product: Product, asked: str | None) -> None:
 async def remove_leftovers(
     product: Product, sandbox_ids: frozenset[str], *, dry_run: bool = False
 ) -> list[str]:
-    """Remove what these sandboxes, and all that are over, left on every engine of a product used so far.
+    """Remove leftovers of these sandboxes, and of all that are over, from every engine of a product used so far.
 
-    An engine that does not answer now is left for the next time.
+    An engine that does not respond now is skipped until the next call.
 
     Returns:
-        The names of what was removed, or would be.
+        The names of the things that were removed, or would be.
     """
     names: list[str] = []
     for asked in _remembered(product):
@@ -54,7 +54,7 @@ async def remove_leftovers(
 
 
 async def clean_up_once(engine: Engine) -> None:
-    """On this process's first use of an engine: remove what earlier ones left there."""
+    """On this process's first use of an engine, remove what earlier processes left there."""
     if engine.address.url not in _cleaned:
         _cleaned.add(engine.address.url)
         with suppress(EngineError):  # a later start removes what cannot be removed now
@@ -70,10 +70,10 @@ async def clean_up_engine(engine: Engine, sandbox_ids: frozenset[str], *, dry_ru
         if is_to_go and (dry_run or await engine.remove(str(row["Id"]))):
             names.append(str(row["Names"][0]).removeprefix("/"))
     if dry_run or engine.unseen is None:
-        return names  # a volume goes with its container; elsewhere nothing is uploaded
+        return names  # a volume is removed with its container; elsewhere nothing is uploaded
     for row in await engine.volumes(ours):
         if _is_to_go(row, sandbox_ids):
-            with suppress(EngineError):  # one of a container that is just going
+            with suppress(EngineError):  # its container is just being removed
                 await engine.remove_volume(str(row["Name"]))
                 names.append(f"volume {row['Name']}")
     return names

@@ -1,6 +1,6 @@
-"""The client of a container engine: its HTTP interface, its facts and its errors.
+"""Client of a container engine: its HTTP interface, its facts and its errors.
 
-Only what ringfence uses of the Docker Engine API 1.41, which Docker and Podman both serve
+Covers only the part of the Docker Engine API 1.41 that ringfence uses, which Docker and Podman both serve
 (docs/adr/0032-own-engine-client.md).
 """
 
@@ -37,17 +37,17 @@ _LIMITS = {"MemoryLimit": "memory", "CpuCfsQuota": "cpus", "PidsLimit": "pids"}
 
 @frozen
 class EngineFacts:
-    """What decides how a container is made on this engine, from `/version` and `/info` (Docker Engine API 1.41)."""
+    """Facts that decide how to create a container on this engine, from `/version` and `/info` (Engine API 1.41)."""
 
     version: str
     api_version: str
     is_podman: bool
     is_rootless: bool
     has_user_namespace: bool
-    """Whether uids inside are other uids outside by the engine's own setting (`userns-remap`)."""
+    """Whether the engine's own setting (`userns-remap`) maps uids inside to different uids outside."""
     cgroup_version: int
     limits: frozenset[str]
-    """The limits among `memory`, `cpus`, `pids` that it says it can enforce."""
+    """The limits among `memory`, `cpus`, `pids` that it claims to enforce."""
     has_cpuset: bool
     has_apparmor: bool
     runtimes: frozenset[str]
@@ -57,20 +57,20 @@ class EngineFacts:
 
     @property
     def product(self) -> str:
-        """Name for people."""
+        """Display name."""
         rootless = "rootless " if self.is_rootless else ""
         return f"{rootless}{'Podman' if self.is_podman else 'Docker'} {self.version}"
 
     @property
     def shifts_ids(self) -> bool:
-        """Whether a uid inside is another uid outside. Rootless Podman can keep the caller's."""
+        """Whether a uid inside is a different uid outside. Rootless Podman can keep the caller's uid."""
         return self.has_user_namespace or (self.is_rootless and not self.is_podman)
 
     @property
     def unset_limits(self) -> dict[str, str]:
         """Limits that the engine cannot set, and why."""
         if self.is_rootless and self.cgroup_version == 1:
-            # The engine says that it can set them, and silently does not (Podman 4.3: inspect shows 0).
+            # The engine claims that it can set them, and silently does not (Podman 4.3: inspect shows 0).
             reason = "a rootless engine cannot set limits on control groups of version 1"
             return dict.fromkeys(_LIMITS.values(), reason)
         return {
@@ -84,7 +84,7 @@ class EngineFacts:
 
 
 def parse_facts(version: Mapping[str, Any], info: Mapping[str, Any]) -> EngineFacts:
-    """Parse the answers of an engine; a feature that they do not mention counts as absent."""
+    """Parse the responses of an engine; a feature that they do not mention counts as absent."""
     options = [str(option) for option in info.get("SecurityOptions") or ()]
 
     def has(name: str) -> bool:
@@ -109,12 +109,12 @@ def parse_facts(version: Mapping[str, Any], info: Mapping[str, Any]) -> EngineFa
 
 
 class EngineError(InfrastructureFault):
-    """An engine refused a request or cannot be reached. The text says what to do about it, where that is known.
+    """An engine refused a request or cannot be reached. The text gives advice where the cause is known.
 
     Args:
         doing: The operation that failed: "create a container".
-        said: The engine's own words.
-        status: The HTTP status; None where there was no answer.
+        said: The engine's message.
+        status: The HTTP status; None if there was no response.
         url: The engine's address, where it could not be reached.
     """
 
@@ -135,9 +135,9 @@ _known_facts: dict[str, tuple[float, EngineFacts]] = {}
 
 
 class Engine:
-    """A session with one engine: `call` and `stream` send any request, the other methods the common ones.
+    """A session with one engine: `call` and `stream` send any request, the other methods send common ones.
 
-    It connects with its first request. Where the engine's facts are known, `open` sends none.
+    The session connects with its first request. Where the engine's facts are known, `open` sends no request.
     """
 
     facts: EngineFacts
@@ -152,7 +152,7 @@ class Engine:
 
     @classmethod
     async def open(cls, address: Address) -> "Engine":
-        """Find out what the engine is; `aclose` the session, or use it as a context.
+        """Query the engine's facts. Call `aclose` to end the session, or use it as a context.
 
         Raises:
             EngineError: It cannot be reached, or refuses the user.
@@ -169,7 +169,7 @@ class Engine:
         return engine
 
     async def _find_facts(self) -> EngineFacts:
-        """Ask the engine what it is, unless the last answer is less than a minute old."""
+        """Query the engine's facts, unless the last response is less than a minute old."""
         known = _known_facts.get(self.address.url)
         if known is not None and time.monotonic() - known[0] < _FACTS_S:
             return known[1]
@@ -238,13 +238,13 @@ class Engine:
     async def call(
         self, doing: str, method: str, path: str, *, timeout_s: float = _CALL_S, **options: Any
     ) -> Any:
-        """Send a request and return the parsed answer; None where the answer has no body.
+        """Send a request and return the parsed response; None if the response has no body.
 
         Args:
             doing: The purpose of the request, for errors: "create a container".
             method: The HTTP method.
             path: Below the version: `/containers/json`.
-            timeout_s: Until the whole answer is there.
+            timeout_s: Time limit for the whole response.
             options: As `aiohttp.ClientSession.request` takes them: `params`, `json`, `data`, `headers`.
 
         Raises:
@@ -258,10 +258,10 @@ class Engine:
     async def stream(
         self, doing: str, method: str, path: str, *, timeout_s: float = _CALL_S, **options: Any
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """As `call`, for answers that are read as they come. Leaving early ends the connection.
+        """As `call`, for responses that are read as they arrive. Leaving the context early closes the connection.
 
         Raises:
-            EngineError: As `call`; also for what goes wrong while the answer is read.
+            EngineError: As `call`; also for failures while the response is read.
         """
         http = await self._connect()
         try:
@@ -272,7 +272,7 @@ class Engine:
                     try:
                         yield response.content
                     finally:
-                        # Only a closed connection tells an engine that nobody waits for a build any more.
+                        # Only closing the connection makes an engine notice that no client waits for a build any more.
                         response.close()
         except aiohttp.ClientConnectorError as exc:
             raise EngineError(doing, _reason(exc.os_error), status=None, url=self.address.url) from exc
@@ -286,7 +286,7 @@ class Engine:
     async def follow(
         self, doing: str, method: str, path: str, take: Callable[[Mapping[str, Any]], None], **options: Any
     ) -> None:
-        """Call `take` with each message of an answer that is lines of JSON, as it arrives; raise one that is an error.
+        """Call `take` with each message of a JSON-lines response as it arrives; raise a message that is an error.
 
         Raises:
             EngineError: As `stream`.
@@ -301,7 +301,7 @@ class Engine:
     # --- containers
 
     async def create(self, configuration: Mapping[str, Any], name: str) -> str:
-        """Create a container; return its id. Not cut short by cancellation: the engine would create it all the same."""
+        """Create a container; return its id. Shielded from cancellation, as the engine would create it anyway."""
         with anyio.CancelScope(shield=True):
             made = await self.call(
                 f"create container {name!r}",
@@ -327,9 +327,9 @@ class Engine:
         return int(ended["StatusCode"])
 
     async def remove(self, container: str) -> bool:
-        """Kill and remove a container with its unnamed volumes; False if it was not there.
+        """Kill and remove a container with its unnamed volumes; return False if it did not exist.
 
-        Waits a moment for a removal that somebody else has begun, and counts it as done.
+        Waits a moment for a removal that another client has started, and counts it as done.
         """
         parameters = {"force": "1", "v": "1"}
         for tries_left in reversed(range(_REMOVE_TRIES)):
@@ -364,10 +364,10 @@ class Engine:
         return list((await self._list("volumes", "/volumes", {"label": labels})).get("Volumes") or ())
 
     async def remove_volume(self, name: str) -> None:
-        """Remove a volume with what is in it.
+        """Remove a volume with its contents.
 
         Raises:
-            EngineError: It is not there (`is_absent`), or a container has it.
+            EngineError: It does not exist (`is_absent`), or a container uses it.
         """
         await self.call(f"remove volume {name!r}", "DELETE", f"/volumes/{name}")
 
@@ -408,15 +408,15 @@ def _reason(error: OSError) -> str:
 
 
 async def open_engine(product: Product = "docker", asked: str | None = None) -> Engine:
-    """Open the engine that was asked for, else the first at the usual addresses that answers.
+    """Open the requested engine, or else the first engine that responds at the usual addresses.
 
     Args:
         product: `docker` or `podman`.
         asked: An address or a docker context; None searches the usual addresses.
 
     Raises:
-        SandboxStartFailed: No engine answers; the text lists the addresses, why each failed, and how to start one.
-        UsageError: `asked` is no address.
+        SandboxStartFailed: No engine responds; the text lists the addresses, why each failed, and how to start one.
+        UsageError: `asked` is not an address.
     """
     addresses = find_addresses(product, asked, os.environ, home=Path.home(), uid=os.getuid())
     reasons = []
@@ -435,7 +435,7 @@ async def open_engine(product: Product = "docker", asked: str | None = None) -> 
 
 
 def _why(error: InfrastructureFault, address: Address) -> str:
-    """The text of an error; without the advice to start an engine, which follows once for all addresses."""
+    """The text of an error, without the advice to start an engine: that is given once for all addresses."""
     if isinstance(error, EngineError) and error.cause is not None and error.cause.name == "not-running":
         return f"{address}: {plain(error.said)}"
     return str(error)

@@ -1,4 +1,4 @@
-"""A hardened container in the engine's words, and what the engine made of it held against what was asked for."""
+"""Translates a hardened container into the engine's configuration, and checks the container that the engine made."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,16 +20,16 @@ from ringfence.sandbox.container.labels import IMAGE_NAMES, IMAGE_TARGET
 from ringfence.sandbox.docker.client import Engine, EngineFacts
 
 _IDS_IN_A_NAMESPACE = 65_536
-"""As many as shadow's `/etc/subuid` gives a user, and the engine a container, unless told otherwise."""
+"""The number of ids that shadow's `/etc/subuid` gives a user, and the engine a container, by default."""
 _ID_INSIDE = 1000
 _READABLE = 0o444
 _APPARMOR = "apparmor=docker-default"
 _PODMAN_PROCESSES = 16_384
-"""RLIMIT_NPROC of one user: else Podman raises it to its own ceiling, which fails where it lacks CAP_SYS_RESOURCE."""
+"""RLIMIT_NPROC of one user. Unset, Podman raises it to its own ceiling, which fails without CAP_SYS_RESOURCE."""
 
 
 def parse_image(reference: str, found: Mapping[str, Any]) -> ImageFacts:
-    """Read an engine's answer about an image."""
+    """Read an engine's description of an image."""
     configuration = found.get("Config") or {}
     has_own_name = any(str(name).startswith(IMAGE_NAMES) for name in found.get("RepoTags") or ())
     pairs = (str(one).partition("=") for one in configuration.get("Env") or ())
@@ -38,13 +38,13 @@ def parse_image(reference: str, found: Mapping[str, Any]) -> ImageFacts:
         reference=reference,
         environment={name: value for name, _, value in pairs},
         volumes=tuple(map(str, configuration.get("Volumes") or {})),
-        # Whoever builds upon an image of ours gets its labels, but not the name.
+        # An image that a user builds on one of ours inherits its labels, but not its name.
         is_own=has_own_name and IMAGE_TARGET in (configuration.get("Labels") or {}),
     )
 
 
 def check_files(engine: Engine, launch: Launch, image: ImageFacts, *, is_gvisor: bool) -> None:
-    """Refuse what would show a host directory through an engine that cannot, or to an image that must not have it.
+    """Refuse to show a host directory through an engine that cannot show it, or to an image that must not see it.
 
     Raises:
         PolicyRefused: The engine is one, and it was not made ready for, or cannot be done.
@@ -89,7 +89,7 @@ def check_files(engine: Engine, launch: Launch, image: ImageFacts, *, is_gvisor:
 
 
 def with_ids_inside(launch: Launch, facts: EngineFacts) -> Launch:
-    """The launch with ids that exist in the engine's user namespace; the engine decides which these are outside."""
+    """The launch with ids that exist in the engine's user namespace; the engine maps them to ids outside."""
     placement = launch.placement
     if not facts.shifts_ids or max(placement.uid, placement.gid) < _IDS_IN_A_NAMESPACE:
         return launch
@@ -97,7 +97,7 @@ def with_ids_inside(launch: Launch, facts: EngineFacts) -> Launch:
 
 
 def host_files(texts: Mapping[str, str]) -> dict[str, Path]:
-    """Files with these texts for an engine on this machine, by their place inside; made on first use, never changed.
+    """Files with these texts for an engine on this machine, by path inside; created on first use, never changed.
 
     Raises:
         InfrastructureFault: The state directory cannot be written.
@@ -106,7 +106,7 @@ def host_files(texts: Mapping[str, str]) -> dict[str, Path]:
     folder = state_dir() / "docker" / "etc" / digest
     files = {place: folder / Path(place).name for place in texts}
     for place, file in files.items():
-        if not file.is_file() or file.read_text() != texts[place]:  # one that is there may be mounted
+        if not file.is_file() or file.read_text() != texts[place]:  # an existing file may be mounted
             replace_state_file(file, texts[place].encode())
         if file.stat().st_mode & 0o777 != _READABLE:  # by the container's user, whatever our umask
             file.chmod(_READABLE)
@@ -122,9 +122,9 @@ def configuration(
     """The body of `POST /containers/create` (Docker Engine API 1.41).
 
     Args:
-        container: What is to be made.
-        facts: By whom.
-        files: Host files of the container's own ones, by their place; empty where the engine does not see them.
+        container: The container to create.
+        facts: Facts of the engine.
+        files: Host files to show as the container's own, by path inside; empty if the engine does not see host files.
     """
     return {
         "Image": container.image.id,
@@ -139,12 +139,12 @@ def configuration(
         "AttachStdout": True,
         "AttachStderr": True,
         "OpenStdin": True,
-        # A supervisor that dies closes the connection: then stdin ends, and with it the guest.
+        # A supervisor that dies closes the connection, which ends stdin and thereby the guest.
         "StdinOnce": True,
         "Tty": False,
-        # The guest ignores all other signals: it ends by the stream, or is killed at once.
+        # The guest ignores all other signals: it exits when the stream ends, or is killed at once.
         "StopSignal": "SIGKILL",
-        # An image's own check would run programs behind the guest's back; the guest's heartbeat is the check.
+        # An image's own health check would run programs unknown to the guest; the guest's heartbeat is the check.
         "Healthcheck": {"Test": ["NONE"]},
         # Halves the start (74 against 150 ms); the engine then writes no /etc/hosts.
         "NetworkDisabled": container.network == "none" and "/etc/hosts" in files,
@@ -206,7 +206,7 @@ def _security_options(container: HardenedContainer, facts: EngineFacts) -> Itera
 
 def _memory_options(memory: MemoryMount, container: HardenedContainer, facts: EngineFacts) -> str:
     mode = "mode=1777"
-    # Podman 4.3 takes no owner for a tmpfs; nobody else is inside.
+    # Podman 4.3 accepts no owner for a tmpfs; there is no other user inside.
     if memory.is_private and not facts.is_podman:
         mode = f"mode=0700,uid={container.uid},gid={container.gid}"
     may_execute = "exec" if memory.may_execute else "noexec"
@@ -221,7 +221,7 @@ def _mount(mount: ContainerMount, labels: Mapping[str, str]) -> dict[str, Any]:
         "Source": str(mount.source),
         "Target": mount.target,
         "ReadOnly": mount.read_only,
-        # What is mounted below a read-only source would stay writable (before Docker 25): it is not shown at all.
+        # Mounts below a read-only source would stay writable (before Docker 25), so they are not shown at all.
         "BindOptions": {"Propagation": "rprivate", "NonRecursive": mount.read_only},
     }
 
@@ -229,12 +229,12 @@ def _mount(mount: ContainerMount, labels: Mapping[str, str]) -> dict[str, Any]:
 def volume_mount(
     volume: str | None, target: str, labels: Mapping[str, str], *, read_only: bool
 ) -> dict[str, Any]:
-    """A volume in a container's configuration; what the image has at that place is not copied into it.
+    """A volume in a container's configuration; the image's files at its target are not copied into it.
 
     Args:
-        volume: Its name; None for a new one that goes with the container.
-        target: Where.
-        labels: Of a new one.
+        volume: Its name; None for a new one that is removed with the container.
+        target: Path inside.
+        labels: Labels of a new volume.
         read_only: Whether it cannot be written there.
     """
     return {
@@ -246,7 +246,7 @@ def volume_mount(
     }
 
 
-# --- reading back: an engine that drops a limit in silence is found out
+# --- reading back: detects an engine that silently drops a limit
 
 _HARDENING = ("ReadonlyRootfs", "Privileged", "Init", "NetworkMode", "Runtime")
 _LIMITS = ("Memory", "MemorySwap", "NanoCpus", "PidsLimit", "CpusetCpus")
@@ -268,7 +268,7 @@ def mismatches(asked: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[st
 def _is_same(key: str, wanted: Any, got: Mapping[str, Any]) -> bool:
     found = got.get(key)
     if key == "NanoCpus" and not found and got.get("CpuPeriod"):
-        # Podman keeps the same as quota and period.
+        # Podman stores the same value as quota and period.
         return bool(round(got.get("CpuQuota", 0) / got["CpuPeriod"] * 1e9) == wanted)
     if isinstance(wanted, bool):
         return bool(found) == wanted
@@ -279,7 +279,7 @@ def _wrong_privileges(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iter
     if set(got.get("CapAdd") or ()) - set(wanted["CapAdd"]):
         yield f"capabilities {got['CapAdd']!r} were added"
     dropped = {str(one).upper().removeprefix("CAP_") for one in got.get("CapDrop") or ()}
-    # Podman writes out the ones it would have given.
+    # Podman lists the ones that it would have granted.
     if "ALL" not in dropped and not dropped >= {"CHOWN", "SETUID", "SETGID", "NET_BIND_SERVICE", "KILL"}:
         yield f"capabilities dropped are {sorted(dropped)!r}, not all"
     found = [str(one) for one in got.get("SecurityOpt") or ()]

@@ -10,7 +10,7 @@ from ringfence.sandbox.cause import Cause, find_cause
 _TEXT_LIMIT = 600
 _READ_LIMIT = 64 * 1024
 _LONG_JSON = re.compile(r"\{.{200,}\}", re.DOTALL)
-"""Some engines repeat a whole request in their refusal; no word of it is theirs."""
+"""Matches the request that some engines repeat as a whole in their refusal."""
 
 _WRAPPED = (
     re.compile(r"\[SSL: \w+\] (?P<said>.+?)(?: \(_ssl\.c:\d+\))?"),
@@ -100,11 +100,11 @@ CAUSES = (
         "the engine may not raise this limit of processes; set `default_ulimits` in its configuration",
     ),
 )
-"""Asked in this order."""
+"""Searched in this order."""
 
 
 def classify(said: str) -> Cause | None:
-    """The row that fits what the engine said; None if none does."""
+    """The row that matches the engine's message; None if none does."""
     return find_cause(_LONG_JSON.sub("{...}", said[:_READ_LIMIT]), CAUSES)
 
 

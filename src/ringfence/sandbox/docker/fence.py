@@ -1,4 +1,4 @@
-"""A running container with the guest in it: why it ended, and killing everything in it, also without its engine."""
+"""A running container with the guest in it: finds why it ended, and kills its processes, also without its engine."""
 
 import json
 import os
@@ -25,7 +25,7 @@ _POLL_S = 0.1
 _LATE_S = 0.5
 """How long Docker is given to report that memory ran out, after it reported that the container ended."""
 _SELF_END_S = SILENCE_LIMIT_S + 5.0
-"""After so long a guest that nobody speaks to has ended itself."""
+"""Time after which a guest that receives nothing has exited."""
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class DockerFence(Fence):
     _left: str | None = None
 
     async def wait(self) -> EndReason:
-        """Wait until the container does not run."""
+        """Wait until the container is no longer running."""
         if self._is_killed:
             return EndReason("killed", "it was closed", self._stderr())
         try:
@@ -66,17 +66,17 @@ class DockerFence(Fence):
         return explain(self.stream.stderr.decode("utf-8", "replace"))
 
     async def kill(self) -> str | None:
-        """Close the stream, kill and remove the container. One that cannot be removed now is so later, by its labels."""
+        """Close the stream, and kill and remove the container; if that fails, it is found later by its labels."""
         is_first, self._is_killed = not self._is_killed, True
-        async with self._killing:  # whoever comes second waits until it is done
+        async with self._killing:  # a second caller waits until it is done
             if is_first:
-                with anyio.CancelScope(shield=True):  # else the second would return with something alive
+                with anyio.CancelScope(shield=True):  # else a second caller returns with something alive
                     await self._kill()
         return self._left
 
     async def _kill(self) -> None:
         try:
-            # First: an engine does not end a container as long as it has output of it that nobody takes.
+            # First, as an engine does not end a container while it holds output that is not read.
             await self.stream.aclose()
             self._left = await self._remove()
         finally:
@@ -84,7 +84,7 @@ class DockerFence(Fence):
                 await self.engine.aclose()
 
     async def _remove(self) -> str | None:
-        """Remove the container; a note if that failed, which says how far everything in it is known to be dead."""
+        """Remove the container; if that fails, return a note that says how far its processes are known to be dead."""
         try:
             with anyio.fail_after(_ANSWER_S):
                 await self.engine.remove(self.container)
@@ -106,10 +106,10 @@ class DockerFence(Fence):
 
 
 async def end_state(engine: Engine, container: str) -> Mapping[str, Any]:
-    """The state of a container that does not run any more, with `OOMKilled` true if its memory ran out.
+    """The state of a container that has ended, with `OOMKilled` true if its memory ran out.
 
-    Docker hears of both from the kernel by two ways. Where the end is reported first, the state keeps saying that no
-    memory ran out; only its events tell.
+    Docker learns of the two from the kernel separately. If the end is reported first, `OOMKilled` stays false in the
+    state, and only the engine's events show that memory ran out.
     """
     state: Mapping[str, Any] = (await engine.inspect(container)).get("State") or {}
     is_unexplained = state.get("ExitCode") == KILLED_CODE and not state.get("OOMKilled")
@@ -124,7 +124,7 @@ async def end_state(engine: Engine, container: str) -> Mapping[str, Any]:
 
 
 async def _ran_out_of_memory(engine: Engine, container: str, since_s: float, until_s: float) -> bool:
-    """Whether an event between two times of the engine's says so; waits for one to come."""
+    """Whether an event between two times of the engine reports it; wait for one to arrive."""
     filters = json.dumps({"container": [container], "event": ["oom"]})
     asked = {"since": f"{since_s:.6f}", "until": f"{until_s:.6f}", "filters": filters}
     async with engine.stream("ask for the container's events", "GET", "/events", params=asked) as lines:
@@ -134,15 +134,15 @@ async def _ran_out_of_memory(engine: Engine, container: str, since_s: float, unt
 async def end_processes(container: str, *, within_s: float) -> bool:
     """Kill every process of a container that can be seen and may be killed.
 
-    They are known by their control group, whose path has the container's id; an engine in a virtual machine or on
-    another machine has none that could be seen here.
+    They are identified by their control group, whose path contains the container's id; processes of an engine in a
+    virtual machine or on another machine cannot be seen here.
 
     Args:
         container: Its id.
         within_s: How long to wait for those that may not be killed, or cannot be seen, to end by themselves.
 
     Returns:
-        Whether some were seen and none is left. That none was ever seen does not mean that there are none.
+        Whether some were seen and none is left. If none was ever seen, there may still be some.
     """
     were_seen = False
     with anyio.move_on_after(within_s):
@@ -156,7 +156,7 @@ async def end_processes(container: str, *, within_s: float) -> bool:
 
 
 def _kill_all(container: str) -> int:
-    """Kill the processes of a container; how many there were."""
+    """Kill the processes of a container; return how many there were."""
     pattern = re.compile(rf"/(?:docker-|libpod-)?{re.escape(container)}(?:\.scope)?(?:/|$)", re.MULTILINE)
     found = 0
     for pid in [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]:
@@ -166,7 +166,7 @@ def _kill_all(container: str) -> int:
             continue
         try:
             # Checked after opening the handle: the process number may have been reused.
-            # Others name their groups: in any bytes.
+            # Other users choose the names of their groups, which can hold any bytes.
             is_inside = pattern.search(Path(f"/proc/{pid}/cgroup").read_text(errors="replace"))
             if is_inside and start_time(pid) is not None:
                 found += 1

@@ -1,4 +1,4 @@
-"""A way to an engine on another machine: `ssh -N -L` from a socket of ringfence's to the engine's."""
+"""Opens an ssh tunnel to an engine on another machine: `ssh -N -L` from a local socket to the engine's."""
 
 import tempfile
 from contextlib import suppress
@@ -20,7 +20,7 @@ _REMOTE_SOCKET = "/var/run/docker.sock"
 
 
 class SshTunnel:
-    """A running `ssh`, and the socket on which it takes connections. Ends with `aclose`, or with ssh."""
+    """A running `ssh`, and the socket on which it accepts connections. Ends with `aclose`, or when ssh exits."""
 
     def __init__(self, process: Process, folder: tempfile.TemporaryDirectory[str]) -> None:
         self.socket = Path(folder.name) / _SOCKET
@@ -29,10 +29,10 @@ class SshTunnel:
 
     @classmethod
     async def start(cls, url: str) -> "SshTunnel":
-        """Connect to `ssh://[user@]host[:port][/path/of/socket]`; nothing is asked, keys must do.
+        """Connect to `ssh://[user@]host[:port][/path/of/socket]`, with keys only: ssh never prompts.
 
         Raises:
-            InfrastructureFault: There is no ssh, or it did not come up; its words are in the text.
+            InfrastructureFault: There is no ssh, or it did not come up; the text has its message.
         """
         folder = tempfile.TemporaryDirectory(prefix="ringfence-ssh-")
         try:
@@ -53,7 +53,7 @@ class SshTunnel:
     async def _wait_until_open(self, url: str) -> None:
         with anyio.move_on_after(_START_S):
             while self._process.returncode is None:
-                with suppress(OSError):  # not there yet, or there and ssh does not listen on it yet
+                with suppress(OSError):  # the socket does not exist yet, or ssh does not listen on it yet
                     await (await anyio.connect_unix(self.socket)).aclose()
                     return
                 await anyio.sleep(_POLL_S)

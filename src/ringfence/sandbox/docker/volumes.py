@@ -1,8 +1,8 @@
-"""A workspace on an engine that does not see this machine's files.
+"""Holds a workspace in a volume of an engine that does not see this machine's files.
 
-The volume is reached through a second container, which is made and never started. So what the agent wrote is read when
-everything of it is dead, by the engine, and also where the sandbox did not end in order; and the volume's own directory
-can be given to the sandbox's user, which nobody in the sandbox could do.
+The volume is reached through a second container, which is created and never started. So the engine reads what the
+agent wrote when all of its processes are dead, even if the sandbox did not end in order; and the volume's own directory
+can be given to the sandbox's user, which no process in the sandbox could do.
 """
 
 from collections.abc import Mapping
@@ -47,18 +47,18 @@ class DockerVolume(Volume):
         """Make an empty volume.
 
         Args:
-            engine: Where.
-            name: Of the volume, and part of the container's.
-            image: An image's digest; nothing of it is run.
-            labels: For volume and container.
+            engine: The engine that holds it.
+            name: Name of the volume, and part of the container's name.
+            image: An image's digest; none of its programs is run.
+            labels: Labels for the volume and the container.
             uid: As `Volume`.
             gid: As `Volume`.
 
         Raises:
-            EngineError: The engine does not do it; nothing is left of it.
+            EngineError: The engine refuses; nothing is left behind.
         """
         asked = {"Name": name, "Driver": "local", "Labels": dict(labels)}
-        with anyio.CancelScope(shield=True):  # the engine would make it all the same
+        with anyio.CancelScope(shield=True):  # the engine would create it anyway
             await engine.call(f"create volume {name!r}", "POST", "/volumes/create", json=asked)
         try:
             await anyio.lowlevel.checkpoint()
@@ -82,7 +82,7 @@ class DockerVolume(Volume):
         )
 
     async def get(self, file: BinaryIO, *, limit_bytes: int) -> None:
-        """Write what is in it to a tar file (`GET /containers/{id}/archive`)."""
+        """Write its contents to a tar file (`GET /containers/{id}/archive`)."""
         size = 0
         async with self.engine.stream(
             "download the workspace from the engine",
@@ -99,7 +99,7 @@ class DockerVolume(Volume):
                 await anyio.to_thread.run_sync(file.write, chunk)
 
     async def remove(self) -> None:
-        """Remove volume and container; by their labels what cannot be removed now is found later."""
+        """Remove the volume and the container; anything that cannot be removed now is found later by its labels."""
         with suppress(EngineError):
             await self.engine.remove(self.container)
             await self.engine.remove_volume(self.name)
