@@ -1,1 +1,1 @@
-"""The images that come with ringfence: built once, reused while what they are made of stays the same."""
+"""The images that ringfence provides: built once, and reused while their inputs stay the same."""

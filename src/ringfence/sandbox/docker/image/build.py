@@ -1,4 +1,4 @@
-"""Builds the images: one build of the Dockerfile for each, only what is not there yet, and nothing half-done."""
+"""Builds the images, each by one build of the Dockerfile, if it does not exist yet; leaves nothing half-built."""
 
 import fcntl
 import json
@@ -48,7 +48,7 @@ Report = Callable[[str], None]
 _BUILD_S = 3600.0
 _CLEANING_S = 20.0
 _BOOTSTRAP_GRACE_S = 20.0
-"""mmdebstrap removes what it unpacked when it is asked to end."""
+"""Time for mmdebstrap to remove what it unpacked, when it is terminated."""
 _POLL_S = 0.25
 _LINE_CHARS, _KEPT_LINES = 500, 40
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
@@ -62,11 +62,11 @@ class BuildOptions:
     """How images are built. A mirror that is no address is a `UsageError`."""
 
     bootstrap: bool = False
-    """The lowest image from the distribution's packages, where no registry can be reached."""
+    """Build the lowest image from the distribution's packages, for machines that reach no registry."""
     mirror: str | None = None
-    """Where those packages come from; None: mmdebstrap's own choice."""
+    """Mirror of those packages; None: mmdebstrap's own choice."""
     rebuild: bool = False
-    """Build even what is there, for newer packages."""
+    """Rebuild an existing image, to get newer packages."""
     trust_host: bool = True
     """Let the images trust the certificate authorities that were added to this machine."""
 
@@ -76,7 +76,7 @@ class BuildOptions:
 
 @frozen
 class Built:
-    """An image that is there now."""
+    """An image that exists."""
 
     image: StoredImage
     was_there: bool
@@ -87,14 +87,14 @@ async def build_image(engine: Engine, target: Target, options: BuildOptions, rep
     """Build an image, or return the existing one with the same inputs.
 
     Args:
-        engine: Where it is built and kept.
-        target: Which.
-        options: How.
-        report: Is given each line of progress, as it comes.
+        engine: The engine that builds and keeps it.
+        target: The image's target.
+        options: How to build it.
+        report: Called with each line of progress as it arrives.
 
     Raises:
         ImageBuildFailed: It could not be built; nothing nameless is left.
-        InfrastructureFault: Something that a build needs is not there.
+        InfrastructureFault: Something that a build needs is missing.
     """
     begun = time.monotonic()
     authorities = host_authorities() if options.trust_host else {}
@@ -115,7 +115,7 @@ async def build_image(engine: Engine, target: Target, options: BuildOptions, rep
 
 @asynccontextmanager
 async def _build_lock(report: Report) -> AsyncIterator[None]:
-    """One build at a time: two of the same image would be twice the work, and one of the two without a name."""
+    """Allow one build at a time: two of the same image would double the work and leave one image without a name."""
     path = state_dir() / "locks" / "images.lock"
     try:
         make_private_dir(path.parent)
@@ -137,11 +137,11 @@ async def build(engine: Engine, recipe: Recipe, *, authorities: int, rebuild: bo
     """Have the engine build one image (Docker Engine API, POST /build).
 
     Args:
-        engine: Where.
-        recipe: What it is made of.
-        authorities: How many of the machine's certificate authorities are among it.
-        rebuild: Use nothing that an earlier build left, and remove the image that this one replaces.
-        report: Is given each line of progress.
+        engine: The engine that builds it.
+        recipe: The inputs of the image.
+        authorities: How many of the machine's certificate authorities are among the inputs.
+        rebuild: Reuse nothing of an earlier build, and remove the image that this one replaces.
+        report: Called with each line of progress.
 
     Raises:
         ImageBuildFailed: It could not be built; nothing of the attempt is left.
@@ -176,7 +176,7 @@ async def _follow(
         "target": recipe.target,
         "buildargs": json.dumps({"BASE": recipe.below, **proxies}),
         "nocache": str(int(nocache)),
-        "layers": "1",  # Podman keeps what steps made, as Docker does
+        "layers": "1",  # makes Podman keep the result of each step, as Docker does
         "rm": "1",
         "forcerm": "1",
     }
@@ -193,9 +193,9 @@ async def _follow(
 
 
 async def _remove_made(engine: Engine, log: "BuildLog") -> None:
-    """Remove what a build that failed or was cancelled made on its way.
+    """Remove the intermediate images of a build that failed or was cancelled.
 
-    The last image takes those below it along. A cancelled build's last container may still be going for a moment.
+    Removing the last image also removes those below it. A cancelled build's last container may still run for a moment.
     """
     with anyio.move_on_after(_CLEANING_S, shield=True):
         # The engine has no event for the end of that container.
@@ -204,7 +204,7 @@ async def _remove_made(engine: Engine, log: "BuildLog") -> None:
 
 
 async def _drop(engine: Engine, before: StoredImage | None, after: StoredImage, report: Report) -> None:
-    """Remove the image that a newer one took the name of."""
+    """Remove the image whose name a newer one has taken."""
     if before is None or before.id == after.id:
         return
     await name_image(engine, after.id, reference(after.target))
@@ -232,7 +232,7 @@ def _labels(recipe: Recipe, *, authorities: int, base_digest: str) -> dict[str, 
     return {f"{store.OCI}{name}": value for name, value in labels.items() if value} | own
 
 
-# --- the image below, where no registry can be reached
+# --- the base image, where no registry can be reached
 
 
 async def _have_debian(engine: Engine, recipe: Recipe, options: BuildOptions, report: Report) -> None:
@@ -285,9 +285,9 @@ async def _bootstrap(recipe: Recipe, mirror: str | None, layer: int, log: "Build
 
 
 async def _import(engine: Engine, recipe: Recipe, layer: BinaryIO) -> None:
-    """Have the engine make an image of one layer (Docker Engine API, POST /images/create), and name it."""
+    """Make the engine create an image of one layer (Docker Engine API, POST /images/create), and name it."""
     labels = _labels(recipe, authorities=0, base_digest="")
-    # One change for each label: Podman would take all labels of one for the value of the first.
+    # One change for each label: Podman would read several labels in one change as the value of the first.
     changes = ('CMD ["bash"]', *(label_instruction({name: value}) for name, value in labels.items()))
     messages: list[Mapping[str, Any]] = []
     try:
@@ -302,7 +302,7 @@ async def _import(engine: Engine, recipe: Recipe, layer: BinaryIO) -> None:
             timeout_s=_BUILD_S,
         )
         made = next((str(one["status"]) for one in reversed(messages) if one.get("status")), "")
-        # Podman 4.3 does not take the name with the layer.
+        # Podman 4.3 does not accept a name together with the layer.
         await name_image(engine, made, recipe.reference)
     except EngineError as exc:
         raise ImageBuildFailed(DEBIAN, "loading it", str(exc)) from exc
@@ -313,7 +313,7 @@ class BuildLog:
 
     _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
     _MADE = re.compile(r"^ ?-{2,3}> (?P<id>[0-9a-f]{8,64})$")
-    """Docker's own builder and Podman's name each image on the way like this."""
+    """Line by which Docker's own builder and Podman's report each intermediate image."""
     _CACHED = re.compile(r"^ ?-{2,3}> Using cache")
     _STEP = re.compile(r"^STEP \d+(/\d+)?\s?: (?P<instruction>.+)$", re.IGNORECASE)
 
@@ -329,7 +329,7 @@ class BuildLog:
 
     @property
     def last_lines(self) -> str:
-        """The end of what was written."""
+        """The end of the output."""
         return "\n".join([*self._last, *([self._partial] if self._partial else [])])
 
     def take(self, message: Mapping[str, Any]) -> None:
@@ -341,7 +341,7 @@ class BuildLog:
             self.write(f"{name}{message['status']}\n")
 
     def write(self, text: str) -> None:
-        """Take text as it comes: lines may arrive in parts, and a line may be drawn again and again."""
+        """Take text as it arrives: lines may come in parts, and a line may be redrawn repeatedly."""
         *lines, rest = (self._partial + text).split("\n")
         self._partial = rest[-_LINE_CHARS:]
         for line in lines:

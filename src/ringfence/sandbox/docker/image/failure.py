@@ -1,7 +1,7 @@
-"""Why an image could not be built: a pure classifier over what engine, apt, pip, npm and mmdebstrap write.
+"""Classifies why an image could not be built, from the output of the engine, apt, pip, npm and mmdebstrap.
 
-Seen on Docker 20.10.24, Podman 4.3.1, apt 3.0.3, pip 25.1, npm 9.2.0 and mmdebstrap 1.3.5, but for two texts that are
-only documented: dpkg of a full disk, and "Error processing tar file".
+Texts were captured from Docker 20.10.24, Podman 4.3.1, apt 3.0.3, pip 25.1, npm 9.2.0 and mmdebstrap 1.3.5, except for
+two that are only documented: dpkg's message about a full disk, and "Error processing tar file".
 """
 
 import re
@@ -61,11 +61,11 @@ CAUSES = (
         "/etc/subgid, or run as root",
     ),
 )
-"""Asked in this order."""
+"""Searched in this order."""
 
 
 def classify(said: str) -> Cause | None:
-    """The row that fits what was written; None if none does."""
+    """The row that matches the output; None if none does."""
     return find_cause(said, CAUSES)
 
 
@@ -77,17 +77,17 @@ class ImageBuildFailed(InfrastructureFault):
     """An image could not be built; nothing of the attempt is left.
 
     Args:
-        target: Which image.
-        step: At what: an instruction of the Dockerfile, or a program.
-        said: How that ended.
-        detail: The end of what was written meanwhile.
+        target: The image.
+        step: The step that failed: an instruction of the Dockerfile, or a program.
+        said: How the step ended.
+        detail: The end of its output.
     """
 
     def __init__(self, target: str, step: str, said: str, *, detail: str = "") -> None:
         self.target = target
         self.step = step
         self.cause = classify(f"{detail}\n{said}")
-        # The engine repeats the whole instruction, which stands before it already; so does its last line.
+        # The engine repeats the whole instruction, which the text names already; so does its last line.
         how = _EXITED.sub(r"exit code \1", said)
         words = [" ".join(how.split())[:_TEXT_CHARS], *_telling(detail, step)]
         text = (
@@ -97,7 +97,7 @@ class ImageBuildFailed(InfrastructureFault):
 
 
 def _telling(detail: str, step: str) -> list[str]:
-    """The line that most likely says why: the first that a row knows, else the last."""
+    """The line that most likely gives the reason: the first that a row matches, else the last."""
     lines = [line.strip() for line in detail.splitlines()]
     lines = [line for line in lines if line and not (step and line.endswith(step))]
     known = [line for line in lines if classify(line)]

@@ -1,6 +1,6 @@
-"""What an image is made of: stages of the Dockerfile, the files they copy, the image below; and the hash of it all.
+"""Collects and hashes the inputs of an image: stages of the Dockerfile, the files they copy, the base image.
 
-The hash names the image, so the same inputs are built once, and a change of any of them is another image.
+The hash names the image, so the same inputs are built once, and a change to any of them makes another image.
 """
 
 import functools
@@ -36,14 +36,14 @@ class TargetFacts:
 
     summary: str
     budget_bytes: int | None = None
-    """Its size may not pass this without a warning; None: no bound, it holds other people's programs."""
+    """Size above which a warning is given; None: no bound, as the image holds third-party programs."""
     needs: Mapping[str, str] = field(default_factory=dict)
-    """Tools that do less in a sandbox without capabilities and network, and what they lack there."""
+    """Tools that work only in part in a sandbox without capabilities and network, and what they lack there."""
 
 
 @functools.cache
 def target_facts(target: str) -> TargetFacts | None:
-    """The properties of a target; None for a name that is no target."""
+    """The properties of a target; None for a name that is not a target."""
     known = tomllib.loads(read_file("targets.toml").decode())
     return TargetFacts(**known[target]) if target in known else None
 
@@ -52,7 +52,7 @@ _CONTEXT = Path(__file__).parent / "context"
 DEBIAN = "debian"
 """The name of the image from packages, which replaces the base image of `base` where no registry can be reached."""
 SUITE = "trixie"
-"""The release that the Dockerfile's base is of."""
+"""The Debian release of the Dockerfile's base."""
 _PACKAGES = f"packages of {SUITE}"
 _FORMAT = 2
 """Increase it to give all images new names for the same inputs."""
@@ -68,13 +68,13 @@ class Recipe:
     source: str
     """Where the lowest image comes from, as labels name it: a reference with a digest, or packages."""
     below: str
-    """The image from outside that the Dockerfile stands on, with its digest or the hash of its inputs."""
+    """The base image of the Dockerfile, with its digest or the hash of its inputs."""
     dockerfile: str
     files: Mapping[str, bytes]
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the inputs; what the image is called outside does not count."""
+        """SHA-256 of the inputs; the image's own names are not part of it."""
         document = {
             "format": _FORMAT,
             "target": self.target,
@@ -98,7 +98,7 @@ class Recipe:
             for name, data in sorted({"Dockerfile": dockerfile.encode(), **self.files}.items()):
                 entry = tarfile.TarInfo(name)
                 entry.size = len(data)
-                # An installed package may have lost the mode.
+                # The file may have lost its mode when the package was installed.
                 entry.mode = 0o755 if data.startswith(b"#!") else 0o644
                 tar.addfile(entry, io.BytesIO(data))
         return packed.getvalue()
@@ -116,7 +116,7 @@ def reference(target: str, tag: str = __version__) -> str:
 
 
 def pinned_base() -> str:
-    """The image from outside that the Dockerfile stands on, with its digest."""
+    """The base image of the Dockerfile, with its digest."""
     found = re.search(r"^ARG BASE=(\S+)$", read_file("Dockerfile").decode(), re.MULTILINE)
     assert found is not None
     return found[1]
@@ -128,10 +128,10 @@ def packages_source(mirror: str | None) -> str:
 
 
 def check_mirror(mirror: str | None) -> None:
-    """Refuse a text that cannot be the address of a mirror.
+    """Validate the address of a mirror.
 
     Raises:
-        UsageError: It is no address, or holds a password.
+        UsageError: It is not an address, or it contains a password.
     """
     if mirror is not None and not _MIRROR.fullmatch(mirror):
         raise UsageError(
@@ -144,7 +144,7 @@ def recipe_of(target: str, source: str, authorities: Mapping[str, bytes]) -> Rec
 
     Args:
         target: A `Target`, or `DEBIAN`.
-        source: `pinned_base()`, or what `packages_source` wrote.
+        source: `pinned_base()`, or the text that `packages_source` returned.
         authorities: Certificates by file name that the image trusts besides Debian's.
     """
     if target == DEBIAN:
@@ -164,7 +164,7 @@ def recipe_of(target: str, source: str, authorities: Mapping[str, bytes]) -> Rec
 
 
 def _stages(target: str) -> str:
-    """The Dockerfile without the stages that `target` does not stand on: engines would build those before it, too."""
+    """The Dockerfile without the stages that `target` does not need, as engines would build earlier ones, too."""
     head, *stages = re.split(r"^(?=FROM )", read_file("Dockerfile").decode(), flags=re.MULTILINE)
     kept: list[str] = []
     for stage in reversed(stages):
@@ -203,16 +203,16 @@ def host_authorities(
 ) -> Mapping[str, bytes]:
     """The certificate authorities (PEM) by file name that this machine trusts besides its distribution's.
 
-    A company's proxy that opens TLS has one. A build on such a machine reaches nothing over https without it, and so
-    the image trusts what the machine trusts, says so in a label, and is another image by its hash.
+    A company's proxy that intercepts TLS uses such an authority. A build behind it reaches nothing over https without
+    it, so the image trusts what the machine trusts, records that in a label, and has a different hash.
 
     Args:
-        bundle: All that the machine trusts, as `update-ca-certificates(8)` writes it.
-        of_the_distribution: Those that the distribution brings; without it, the bundle says nothing.
-        added: Where administrators put their own.
+        bundle: All authorities that the machine trusts, as `update-ca-certificates(8)` writes them.
+        of_the_distribution: Those that the distribution provides; without this file the bundle cannot be compared.
+        added: The directory for authorities that administrators add.
 
     Raises:
-        InfrastructureFault: There are more than can be meant.
+        InfrastructureFault: There are more than can be intended.
     """
     found: set[bytes] = set()
     for folder in added:
@@ -233,12 +233,12 @@ def _in_files(folder: Path) -> set[bytes]:
 
 
 def _in_file(file: Path) -> set[bytes]:
-    """The bodies of a file's certificates, without white space, to compare them by."""
+    """The bodies of a file's certificates without white space, for comparison."""
     try:
         with file.open("rb") as stream:
             data = stream.read(_FILE_BYTES)
     except OSError:
-        return set()  # what we may not read, we cannot trust
+        return set()  # the caller may not read it, so it cannot be trusted
     return {b"".join(match["body"].split()) for match in _CERTIFICATE.finditer(data)}
 
 

@@ -1,6 +1,6 @@
-"""The images that ringfence built in an engine: those with its labels and one of its names.
+"""Finds the images that ringfence built in an engine: those with its labels and one of its names.
 
-Labels alone do not do: an image that somebody makes from one of ours has them too, and is not ours to remove.
+Labels alone are not enough: an image that a user makes from one of ours has them, too, and must not be removed.
 """
 
 from collections.abc import Mapping
@@ -33,9 +33,9 @@ class StoredImage:
     references: tuple[str, ...]
     size_bytes: int
     inputs: str
-    """Hash of what it was made of."""
+    """Hash of its inputs."""
     source: str
-    """Where the lowest image comes from: a reference with a digest, or packages."""
+    """Source of the lowest image: a reference with a digest, or packages."""
     version: str
     created: str
     base_name: str
@@ -51,18 +51,18 @@ class StoredImage:
 
     @property
     def is_within_budget(self) -> bool:
-        """Whether it is as small as it has to be."""
+        """Whether its size is within the bound."""
         return self.budget_bytes is None or self.size_bytes <= self.budget_bytes
 
     @property
     def name(self) -> str:
-        """Its name by its inputs, or what there is of names, or its id."""
+        """Its name by its inputs, else another of its names, else its id."""
         own = [one for one in self.references if one.endswith(f":{self.inputs[:12]}")]
         return (*own, *self.references)[0]
 
 
 async def list_images(engine: Engine) -> list[StoredImage]:
-    """All of them, the newest first."""
+    """All images that ringfence built, the newest first."""
     found = await engine.images({"label": [IMAGE_TARGET]})
     images = [image for image in map(_stored, found) if image.references]
     return sorted(images, key=lambda image: (image.created, image.name), reverse=True)
@@ -88,7 +88,7 @@ async def find_image(engine: Engine, asked: str) -> StoredImage:
 
 
 async def built_from(engine: Engine, recipe: Recipe) -> StoredImage | None:
-    """The image that was made of exactly these inputs, and has its name."""
+    """The image that was made of exactly these inputs and has the name that belongs to them."""
     for image in await list_images(engine):
         if image.inputs == recipe.hash and recipe.reference in image.references:
             return image
@@ -96,7 +96,7 @@ async def built_from(engine: Engine, recipe: Recipe) -> StoredImage | None:
 
 
 def is_current(image: StoredImage) -> bool:
-    """Whether a build from the same source would give an image of the same inputs, and so nothing new."""
+    """Whether a build from the same source would have the same inputs, and so yield nothing new."""
     if image.target != DEBIAN and image.target not in set(Target):
         return False
     authorities = host_authorities() if image.authorities else {}
@@ -104,7 +104,7 @@ def is_current(image: StoredImage) -> bool:
 
 
 async def name_image(engine: Engine, image: str, name: str) -> None:
-    """Let a name be this image's."""
+    """Give a name to this image."""
     repository, _, tag = name.rpartition(":")
     asked = {"repo": repository, "tag": tag}
     await engine.call("name the image", "POST", f"/images/{image}/tag", params=asked)
@@ -116,16 +116,16 @@ async def remove_image(engine: Engine, image: StoredImage) -> None:
     Raises:
         EngineError: A container uses it. It keeps its last name then.
     """
-    # The name by its inputs is the last to go: an image that is in use stays to be found by it.
+    # The name by its inputs is removed last, so that an image that is in use can still be found.
     for name in sorted(image.references, key=lambda one: one == image.name):
         await engine.remove_image(name)
 
 
 async def is_there(engine: Engine, image: StoredImage) -> bool:
-    """Whether the engine has an image, under whatever name or none.
+    """Whether the engine has an image, under any name or without one.
 
     Raises:
-        EngineError: The engine does not say.
+        EngineError: The engine does not report it.
     """
     try:
         await engine.image(image.id)
@@ -137,9 +137,9 @@ async def is_there(engine: Engine, image: StoredImage) -> bool:
 
 
 async def discard(engine: Engine, image_id: str) -> bool:
-    """Remove a nameless image and those below it that nothing else stands on; False if something uses it.
+    """Remove a nameless image and the images below it that no other uses; return False if something uses it.
 
-    One that has a name stays: somebody gave it one.
+    An image that has a name stays, as a user has named it.
     """
     try:
         if (await engine.image(image_id)).get("RepoTags"):
