@@ -1,4 +1,4 @@
-"""One command on one channel: its pipes, its credit, its end."""
+"""Runs one command on one channel: its pipes, its credit and its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KILLED, _UNKNOWN_STATUS = 9, 256
 
 
 class Output:
-    """The reading end of a command's stdout or stderr: sent as far as the host granted credit, and before the end."""
+    """The reading end of a command's stdout or stderr, sent as the host grants credit, before the last frame."""
 
     def __init__(self, command: Command, descriptor: int, kind: int, credit: int) -> None:
         self._command = command
@@ -41,7 +41,7 @@ class Output:
 
     @property
     def is_done(self) -> bool:
-        """Whether all is sent that will be."""
+        """Whether everything that will be sent is sent."""
         return self._left <= 0
 
     def grant(self, credit: int) -> None:
@@ -50,7 +50,7 @@ class Output:
         self.update()
 
     def update(self) -> None:
-        """Watch the pipe if there may be something to read, and room to send it."""
+        """Watch the pipe if there may be something to read and there is room to send it."""
         has_room = self.is_done or (self._credit > 0 and not self._stream.is_full)
         wanted = self._descriptor >= 0 and has_room
         if wanted != self._is_watched:
@@ -58,7 +58,7 @@ class Output:
             self._loop.set_reader(self._descriptor, self._on_readable if wanted else None)
 
     def _on_readable(self) -> None:
-        """Read once, so that other channels have their turn before the next read."""
+        """Read only once, so that other channels get a turn before the next read."""
         room = _READ if self.is_done else min(_READ, self._credit, self._left)
         try:
             data = os.read(self._descriptor, room)
@@ -75,13 +75,13 @@ class Output:
         self._settle()
 
     def drop(self) -> None:
-        """Read the rest and throw it away: the host wants none, and the end need not wait for credit."""
+        """Read the rest and discard it: the host wants no more, and the end need not wait for credit."""
         if not self.is_done:
             self._left = 0
             self._settle()
 
     def on_exit(self) -> None:
-        """What is in the pipe when the command has ended is the last of its output."""
+        """Send what is in the pipe when the command ends as the last of its output."""
         if not self.is_done:
             try:
                 self._left = int.from_bytes(fcntl.ioctl(self._descriptor, _FIONREAD, bytes(4)), sys.byteorder)
@@ -102,7 +102,7 @@ class Output:
 
 
 class Command:
-    """A running command or file operation, and later the processes that it left behind.
+    """A running command or file operation, and afterwards the processes that it left behind.
 
     Raises:
         OSError: Its pipes or its terminal cannot be made.
@@ -113,14 +113,14 @@ class Command:
         self.channel = channel
         self.is_operation = bool(spec.get("op"))
         self.shim: Shim | None = None
-        """None before a shim has it, and once nothing is left of it."""
+        """The shim; None before a shim has the command, and once nothing is left of it."""
         self.killed_as: str | None = None
         """Why it was killed."""
         self._started = time.monotonic()
         self._timeout_s = float(spec.get("timeout_s", 0))
         self._pid = 0
         self._early_signals: list[int] = []
-        """Those that came before the command was started."""
+        """Signals that arrived before the command was started."""
         self._end: tuple[int, dict[str, object]] | None = None
         """The last frame, once it is known."""
         self._stdin_ended = False
@@ -138,12 +138,12 @@ class Command:
         self._stdin = Writer(executor.loop, self._stdin_fd, self._on_stdin_written)
 
     def abandon(self) -> None:
-        """Close everything: no shim can be had."""
+        """Close everything, as no shim is available."""
         for descriptor in (*self.ends, *self._reads, self._stdin_fd):
             os.close(descriptor)
 
     def on_shim(self, shim: Shim) -> None:
-        """A shim has the command and its ends of the pipes."""
+        """Handle that a shim has received the command and its ends of the pipes."""
         self.shim = shim
         for end in self.ends:
             os.close(end)
@@ -157,7 +157,7 @@ class Command:
             self.executor.loop.set_timer(self.on_deadline, self._started + self._timeout_s)
 
     def on_deadline(self) -> None:
-        """Its time is up; or it was killed, and its shim did not report that in time."""
+        """Handle that its time is up, or that its shim did not report a kill in time."""
         if self.killed_as is None:
             self.executor.kill(self, "timeout")
         elif self.shim is not None:
@@ -187,7 +187,7 @@ class Command:
                 output.drop()
 
     def on_room(self) -> None:
-        """The stream to the host has room again."""
+        """Handle that the stream to the host has room again."""
         for output in self._outputs:
             output.update()
 
@@ -196,7 +196,7 @@ class Command:
             self._early_signals.append(number)
         elif self._end is None:
             try:
-                os.killpg(self._pid, number)  # its session's first group: what a terminal would signal
+                os.killpg(self._pid, number)  # its session's first group, which a terminal would signal
             except (ProcessLookupError, PermissionError):
                 processes.send_signal(self._pid, number)
 
@@ -246,7 +246,7 @@ class Command:
             self.executor.release(shim)
 
     def on_shim_exit(self, was_killed: bool) -> None:
-        """The shim has ended. If it never reported the command's end, something inside killed it."""
+        """Handle that the shim has ended. If it never reported the command's end, a process inside killed it."""
         assert self.shim is not None
         shim, self.shim = self.shim, None
         while True:
@@ -306,7 +306,7 @@ def _pipes(count: int) -> list[int]:
 
 
 def _enlarge(pipe: int) -> None:
-    """Set the largest buffer that a user may have; without it the pipe is only slower."""
+    """Set the largest buffer that a user may have; if that fails, the pipe is only slower."""
     try:
         fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE_SIZE)
     except OSError:

@@ -1,4 +1,4 @@
-"""Connections inside and the sockets that accept them, each a channel; all are made at the host's request."""
+"""Makes connections inside and the sockets that accept them, each a channel, at the host's request only."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 _MAX_CONNECTIONS = 256
 _BACKLOG = 64
 _ACCEPTS_AT_ONCE = 16
-"""So many are accepted before other channels have their turn."""
+"""Connections that are accepted before other channels get a turn."""
 _ACCEPT_PAUSE_S = 0.1
 _READ = 64 * 1024
 _GRANT_BATCH = frames.CONNECTION_WINDOW // 2
-"""Each grant wakes the host, so that none is sent for a few bytes."""
+"""Bytes for which credit is granted at once: each grant wakes the host, so none is sent for a few bytes."""
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
@@ -36,17 +36,17 @@ class Connections:
         self._last_number = frames.GUEST_NUMBERS
 
     def pause(self) -> None:
-        """A listener cannot accept now."""
+        """Make listeners accept again after a pause, as one cannot accept now."""
         self.loop.set_timer(self._resume, time.monotonic() + _ACCEPT_PAUSE_S)
 
     def _resume(self) -> None:
-        """Let listeners accept again after a pause."""
+        """Make listeners accept again."""
         for channel in self._channels.values():
             if isinstance(channel, Listener):
                 channel.resume()
 
     def on_room(self) -> None:
-        """The stream to the host has room again."""
+        """Handle that the stream to the host has room again."""
         for channel in self._channels.values():
             if isinstance(channel, Connection):
                 channel.update()
@@ -76,7 +76,7 @@ class Connections:
         listener.resume()
 
     def has_room(self, listener: Listener | None = None) -> bool:
-        """Whether there may be one more connection, and one more that a listener accepts."""
+        """Whether one more connection is allowed and, given a listener, one more that it accepts."""
         connections = [one for one in self._channels.values() if isinstance(one, Connection)]
         if listener is None or len(connections) >= _MAX_CONNECTIONS:
             return len(connections) < _MAX_CONNECTIONS
@@ -106,7 +106,7 @@ class Connection:
         owner: All connections.
         channel: The channel's number.
         sock: Connected.
-        listener: What accepted it; None if the host opened it.
+        listener: The listener that accepted it; None if the host opened it.
     """
 
     def __init__(
@@ -131,14 +131,14 @@ class Connection:
             sock.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
 
     def update(self) -> None:
-        """Read what the process inside sends, while the host takes it."""
+        """Read bytes of the process inside while the host accepts them."""
         if self._sock is not None:
             is_open = not self._sent_end and not self._received_close
             can_read = is_open and self._credit > 0 and not self._stream.is_full
             self._owner.loop.set_reader(self._sock.fileno(), self._on_readable if can_read else None)
 
     def _on_readable(self) -> None:
-        """Read once, so that other channels have their turn before the next read."""
+        """Read only once, so that other channels get a turn before the next read."""
         assert self._sock is not None
         try:
             data = os.read(self._sock.fileno(), min(_READ, self._credit))
@@ -157,7 +157,7 @@ class Connection:
         self.update()
 
     def _on_written(self, count: int) -> None:
-        if self._writer.is_lost:  # what the process inside sent before is still forwarded
+        if self._writer.is_lost:  # bytes that the process inside sent before are still forwarded
             count = 0
         self._to_grant += count
         if self._to_grant >= _GRANT_BATCH and not self._received_close:
@@ -166,7 +166,7 @@ class Connection:
         self._settle()
 
     def _settle(self) -> None:
-        """Pass ends on, once the bytes before them are passed on."""
+        """Forward the end of each direction, once the bytes before it are forwarded."""
         if self._writer.pending or self._sock is None:
             return
         if self._received_close:
@@ -238,7 +238,7 @@ class Listener:
                 descriptor, _address = self._sock._accept()  # type: ignore[attr-defined]  # socket's C half
             except (BlockingIOError, ConnectionAbortedError):
                 return
-            except OSError:  # no descriptor or no memory is left for it now
+            except OSError:  # no descriptor or memory is available now
                 self._owner.loop.set_reader(self._sock.fileno(), None)
                 self._owner.pause()
                 return
@@ -265,7 +265,7 @@ class Listener:
 
 
 class Attempt:
-    """A connection to a port inside that is being made for the host: by IPv4, else by IPv6."""
+    """A connection to a port inside that is being made for the host, by IPv4 or else by IPv6."""
 
     def __init__(self, owner: Connections, channel: int, port: int) -> None:
         self._owner = owner
@@ -323,7 +323,7 @@ class Attempt:
 
 
 def _reset_on_close(sock: _socket.socket) -> None:
-    """Make the next close reset a TCP connection; what was not sent is lost."""
+    """Make the next close reset a TCP connection, which loses unsent bytes."""
     if sock.family != _socket.AF_UNIX:
         sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, _LINGER_NOT)
 

@@ -1,4 +1,4 @@
-"""Starts commands in shims, kills them with everything they started, and reaps."""
+"""Starts commands in shims, kills them with everything they started, and reaps processes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MAX_IDLE = 2
 _FORK_PAUSE_S = 0.5
 _KILL_S = 0.6
 _SHIM_GRACE_S = 2.0
-"""How long a shim may take to report after a kill, on a busy machine, too; then it is killed itself."""
+"""How long a shim may take to report after a kill, even on a busy machine, before it is killed itself."""
 _MAX_SPEC = 64 * 1024
-"""A longer one does not fit a message: it goes to a new shim, which inherits it."""
+"""Size of the longest spec that fits in a message; a new shim inherits a longer one."""
 _MAX_DESCRIPTOR = 8192
 
 
@@ -35,7 +35,7 @@ class Shim:
         self.pid = pid
         self.socket = sock
         self.command: Command | None = None
-        """Whose tree it owns; None while it is idle."""
+        """The command whose process tree it owns; None while it is idle."""
 
     def receive(self) -> Optional[bytes]:
         """Its next report; empty if it has ended, None if none has come yet."""
@@ -60,12 +60,12 @@ class Executor:
 
     @property
     def running(self) -> dict[int, Command]:
-        """The command that each shim owns, or owns the rest of, by the shim's pid."""
+        """The command that each shim owns (or whose remaining processes it owns), by the shim's pid."""
         return {pid: owner.command for pid, owner in self._shims.items() if owner.command is not None}
 
     @property
     def needs_idle_shim(self) -> bool:
-        """Whether a shim should be forked while there is nothing else to do: the next command needs no fork then."""
+        """Whether to fork a shim while there is nothing else to do, so that the next command needs no fork."""
         return not self._idle and time.monotonic() >= self._fork_again_at
 
     def fork_idle_shim(self) -> None:
@@ -76,7 +76,7 @@ class Executor:
             self._fork_again_at = time.monotonic() + _FORK_PAUSE_S
 
     def on_room(self) -> None:
-        """The stream to the host has room again."""
+        """Handle that the stream to the host has room again."""
         for command in self._commands.values():
             command.on_room()
 
@@ -102,7 +102,7 @@ class Executor:
         except OSError as error:
             self.stream.send_failure(channel, error, stage)
             return
-        # Only now, while the shim starts the command: nothing of this is needed for that.
+        # Done only now, while the shim starts the command, which needs none of it.
         self._commands[channel] = command
         owner.command = command
         command.on_shim(owner)
@@ -115,7 +115,7 @@ class Executor:
             ends = b"".join(end.to_bytes(4, sys.byteorder, signed=True) for end in command.ends)
             try:
                 idle.socket.sendmsg([request], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, ends)])
-            except OSError:  # something inside killed it
+            except OSError:  # a process inside killed it
                 idle.socket.close()
                 continue
             return idle
@@ -126,7 +126,7 @@ class Executor:
             raise
 
     def release(self, owner: Shim) -> None:
-        """Keep a shim whose command left nothing behind for the next, or let it end."""
+        """Keep a shim whose command left nothing behind for the next command, or end it."""
         self.loop.set_reader(owner.socket.fileno(), None)
         command, owner.command = owner.command, None
         # A signal that was meant for a killed command may still be on its way.
@@ -136,11 +136,11 @@ class Executor:
             owner.socket.close()
 
     def _fork(self, first: shim.Work | None) -> Shim:
-        """Make a shim; `first` is its first command, inherited by the fork however large it is."""
+        """Fork a shim; it inherits its first command, `first`, however large that is."""
         try:
-            import resource  # noqa: F401 -- once for all shims: each would import it for its first command
+            import resource  # noqa: F401 -- once for all shims, each of which would import it for its first command
         except (ImportError, OSError):
-            pass  # no descriptor is left to read it by: the shim tries again
+            pass  # no descriptor is available to read it: the shim tries again
 
         mine, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         try:
@@ -165,7 +165,7 @@ class Executor:
             command.killed_as = reason
         self.loop.set_timer(command.on_deadline, time.monotonic() + _SHIM_GRACE_S)
         if command.shim is None:
-            return  # only its output is still on its way
+            return  # only its output remains to be sent
         pid = command.shim.pid
         processes.send_signal(pid, processes.SIGCONT)
         if command.is_operation:
@@ -194,7 +194,7 @@ class Executor:
             if ended.command is not None:
                 self.loop.set_reader(ended.socket.fileno(), None)
                 ended.command.on_shim_exit(os.WIFSIGNALED(status))
-                if os.WIFSIGNALED(status):  # by something inside: what it owned is ours now
+                if os.WIFSIGNALED(status):  # by a process inside: its descendants are our children now
                     processes.kill_all(self._orphans, _KILL_S)
             ended.socket.close()
 
@@ -218,7 +218,7 @@ def _parse_spec(payload: bytes) -> dict[str, Any]:
 
 
 def _close_all_but(*kept: int) -> None:
-    """Close what a fork inherited of the guest's, above all the stream and other commands' pipes."""
+    """Close the guest's descriptors that a fork inherited, above all the stream and other commands' pipes."""
     low = 3
     for descriptor in sorted(kept):
         os.closerange(low, descriptor)

@@ -1,4 +1,4 @@
-"""File operations, each run by a shim: a hostile file can at worst hang that process.
+"""Implements file operations, each run by a shim, so that a hostile file can at worst hang that process.
 
 In the guest itself, `read /proc/self/mem` or `write /proc/self/fd/1` would reach the guest's own stream.
 """
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 CHUNK = 256 * 1024
 _temporary: list[str] = []
-"""The temporary file of the write that is under way."""
-_FROM_START = 0  # os.SEEK_SET, which posix has not
+"""The temporary file of the current write."""
+_FROM_START = 0  # os.SEEK_SET, which posix lacks
 
 
 def read(spec: Spec, _stdin: int, stdout: int) -> None:
@@ -36,7 +36,7 @@ def read(spec: Spec, _stdin: int, stdout: int) -> None:
 
 
 def write(spec: Spec, stdin: int, _stdout: int) -> None:
-    """Write the bytes of stdin to a file and replace it at once: a reader sees the old file or the new one."""
+    """Write the bytes of stdin to a file, which is replaced atomically: a reader sees the old file or the new one."""
     from os import makedirs  # all of os: only in the process that writes
     from os import path as paths
 
@@ -119,7 +119,7 @@ def remove(spec: Spec, _stdin: int, _stdout: int) -> None:
 
 
 def _remove_in(top: int, name: str, moved: int) -> int:
-    """Remove an entry. Directories inside it are moved up to `top`, so that no tree is too deep; counts them."""
+    """Remove an entry. Directories inside it are moved up to `top` and counted, so that no tree is too deep."""
     if not _is_directory(name, top):
         os.unlink(name, dir_fd=top)
         return moved

@@ -1,4 +1,4 @@
-"""The wire format of the stream between the host and the guest.
+"""Defines the wire format of the stream between the host and the guest.
 
 A frame is a 9-byte header (payload length u32, channel u32, kind u8, big-endian) and its payload. Channel 0 is the
 sandbox itself. The host numbers the commands, listeners and connections that it opens; the guest numbers the
@@ -74,13 +74,13 @@ _LARGE_BLOCK_BYTES = 4 * 1024 * 1024
 
 
 class FrameError(ValueError):
-    """The bytes are not a frame, or not a record."""
+    """The bytes are not a valid frame or record."""
 
 
 class FrameReader:
-    """Splits the bytes of a stream into frames, however the stream cuts them.
+    """Splits the bytes of a stream into frames, however the stream divides them.
 
-    Each frame is handed on at once: where a list of them was made first, frames of 64 KiB took twice the time to split.
+    Each frame is delivered at once: collecting frames of 64 KiB in a list first took twice the time.
 
     Args:
         max_payload: A frame that announces more bytes than this is refused before they are read.
@@ -93,7 +93,7 @@ class FrameReader:
         self._rest = bytearray()
         """The beginning of a frame."""
         # Until a process has freed a block as large as this, glibc returns the memory of each payload to the kernel and
-        # takes it anew (mallopt(3), M_MMAP_THRESHOLD): 100 MB of output then take 100 ms, with it 60.
+        # requests it again (mallopt(3), M_MMAP_THRESHOLD): 100 MB of output then take 100 ms instead of 60.
         bytes(_LARGE_BLOCK_BYTES)
 
     def feed(self, data: bytes) -> None:
@@ -111,7 +111,7 @@ class FrameReader:
         del self._rest[:end]
 
     def _split(self, data: Union[bytes, memoryview]) -> int:
-        """Hand on the whole frames in `data`; return where they end."""
+        """Deliver the complete frames in `data`; return where they end."""
         position, size = 0, len(data)
         while size - position >= HEADER.size:
             length, channel, kind = HEADER.unpack_from(data, position)

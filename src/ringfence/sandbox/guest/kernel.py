@@ -1,4 +1,4 @@
-"""Kernel features that Python's standard library has no function for, called through the C half of ctypes.
+"""Calls kernel features that Python's standard library has no function for, through the C half of ctypes.
 
 The ctypes package itself would cost 10 ms and a megabyte of memory in every sandbox.
 """
@@ -46,13 +46,13 @@ def _call(name: str, *arguments: object) -> int:
 
 
 def become_undumpable() -> bool:
-    """Keep processes of the same uid from tracing us and opening our memory and descriptors. True if it holds."""
+    """Keep processes of the same uid from tracing us and opening our memory and descriptors. True if it worked."""
     _call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     return _call("prctl", PR_GET_DUMPABLE, 0, 0, 0, 0) == 0
 
 
 def become_subreaper() -> bool:
-    """Become the parent of every orphan among our descendants. True if it holds."""
+    """Become the parent of every orphan among our descendants. True if it worked."""
     return _call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
@@ -71,7 +71,7 @@ def install_filter(program: bytes) -> bool:
 
 
 def mask_guest(stream: tuple[int, int]) -> bool:
-    """Mount an empty file system over /proc/1. True if no process but us can open our descriptors.
+    """Mount an empty file system over /proc/1. True if no other process can open our descriptors.
 
     Some kernels let any process of the same uid open the descriptors of an undumpable process; gVisor does. A command
     could then write frames in our name. We are process 1 and have started nothing yet. Mounting takes a user

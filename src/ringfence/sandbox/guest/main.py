@@ -1,4 +1,4 @@
-"""The guest: the sandbox's first process. One thread and one event loop; every command and connection is a channel."""
+"""Runs the guest, the sandbox's first process: one thread, one event loop, a channel per command and connection."""
 
 from __future__ import annotations
 
@@ -75,20 +75,20 @@ class Guest:
                 self._check_silence()
 
     def _expire(self) -> NoReturn:
-        """The sandbox's time is up."""
+        """End the sandbox, as its time is up."""
         self._stream.send(frames.BYE, 0, frames.encode_record([("reason", "ttl")]))
         self._stream.drain()
         self.leave()
 
     def _check_silence(self) -> None:
-        """Leave when the host was silent for so long that it, or what connects us to it, must be gone."""
+        """Exit when the host was silent for so long that it, or the program that connects it, must be gone."""
         leaves_at = self._stream.received_at + self._silence_s
         if time.monotonic() >= leaves_at:
             self.leave()
         self._loop.set_timer(self._check_silence, leaves_at)
 
     def _check_limits(self) -> None:
-        """Kill commands that exceed a limit; again soon, while there is a command or something left of one."""
+        """Kill commands that exceed a limit; check again soon, while processes of a command exist."""
         running = self._executor.running
         for limit, shim in self._watchdog.exceeded(list(running)):
             self._executor.kill(running[shim], limit)
@@ -97,7 +97,7 @@ class Guest:
             self._loop.set_timer(self._check_limits, self._next_check)
 
     def leave(self) -> NoReturn:
-        """End everything inside. For the first process of a PID namespace the kernel does it."""
+        """End everything inside. If the guest is the first process of a PID namespace, the kernel does that."""
         if os.getpid() != 1:
             me = os.getpid()
             processes.kill_all(lambda: processes.descendants(me, processes.list_processes()), 5.0)
@@ -135,18 +135,18 @@ def main() -> NoReturn:
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    for number in (1, 2, 3, 13, processes.SIGTERM):  # HUP, INT, QUIT, PIPE: the end comes by the stream
+    for number in (1, 2, 3, 13, processes.SIGTERM):  # HUP, INT, QUIT, PIPE: only the stream ends the guest
         _signal.signal(number, _signal.SIG_IGN)
-    # A shim that is not ready yet for the end of its file operation finds the signal pending.
+    # A shim that is not yet ready for the end of its file operation finds the signal pending.
     _signal.pthread_sigmask(_signal.SIG_BLOCK, (processes.SIGTERM,))
     os.umask(0o022)
     is_masked = "mask" in sys.argv[1:] and kernel.mask_guest((stream_in, stream_out))
     filters = [bytes.fromhex(word) for word in sys.argv[1:] if word != "mask"]
     is_filtered = bool(filters) and kernel.install_filter(filters[0])
-    gc.freeze()  # what is here now stays: no collection walks through it, in us and in all we fork
+    gc.freeze()  # exempts all objects so far from collection, in this process and all its forks
     guest = Guest(stream_in, stream_out, is_masked=is_masked, is_filtered=is_filtered)
     try:
         guest.run()
-    except BaseException:  # noqa: BLE001 -- the boundary of a process: reported, and no process is left behind
+    except BaseException:  # noqa: BLE001 -- the boundary of a process: reports it, and leaves no process behind
         sys.excepthook(*sys.exc_info())
         guest.leave()

@@ -1,4 +1,4 @@
-"""Process trees inside the sandbox: which processes descend from which, and killing all of them."""
+"""Lists the process trees inside the sandbox, and kills them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def list_processes() -> ProcessTable:
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """The fields of /proc/PID/stat behind the command's name, the state first; empty if the process is gone."""
+    """The fields of /proc/PID/stat after the command's name, the state first; empty if the process is gone."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as file:
             # The command's name is in parentheses and may contain spaces and parentheses itself.
@@ -51,7 +51,7 @@ def descendants(root: int, table: ProcessTable) -> list[int]:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Signal a process, which may be gone already."""
+    """Signal a process, which may already be gone."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -61,7 +61,7 @@ def send_signal(pid: int, number: int) -> None:
 def kill_all(list_pids: Callable[[], list[int]], timeout_s: float) -> bool:
     """Kill every process that `list_pids()` returns until it returns none; False if time ran out.
 
-    All are stopped before any is killed: a stopped process cannot fork, so that a fork bomb loses the race.
+    All are stopped before any is killed: a stopped process cannot fork, so a fork bomb loses the race.
     """
     deadline = time.monotonic() + timeout_s
     while True:

@@ -1,8 +1,8 @@
-"""The shim: a process between the guest and a command, which owns everything that the command leaves behind.
+"""Runs the shim: a process between the guest and a command, which owns everything that the command leaves behind.
 
-It is a subreaper: processes that forked twice, made a session of their own or cleared their environment become its
-children, so that the guest can find and kill them. A shim is used again once nothing is left of its last command: to
-fork the guest costs more than the rest of a short command.
+It is a subreaper: processes that forked twice, started a new session or cleared their environment become its
+children, so that the guest can find and kill them. A shim is reused once nothing is left of its last command, as
+forking the guest costs more than the rest of a short command.
 
 It reports on a socket, one message each:
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _FORK_PATIENCE_S = 0.5
 _DEFAULT_PATH = "/bin:/usr/bin"
 _MOST_OF_NAME = 500
-"""A message names so much of a program that cannot be started: the host takes no record of any length."""
+"""Longest name of a program in the message that it cannot be started, as the host limits the length of records."""
 _DEFAULT_SIGNALS = (1, 2, 3, 13, 15, 17, 18, 20, 21, 22, 25)  # those that we or Python ignore
 
 
@@ -58,7 +58,7 @@ def serve(next_work: Callable[[], Optional[Work]], status: Socket) -> NoReturn:
 
 
 def _run(spec: Spec, descriptors: list[int], status: Socket) -> str:
-    """Run until nothing is left of the command; returns what remains to be reported."""
+    """Run until nothing is left of the command; return the report that remains to be sent."""
     stage = "start"
     opened = list(descriptors)
     try:
@@ -90,8 +90,8 @@ def _close(descriptors: list[int]) -> None:
 def _set_limits(spec: Spec) -> None:
     import resource
 
-    # Not 0: a core_pattern that names a program gets a core all the same, and that program runs on the host.
-    # At 1 the kernel makes none at all (fs/coredump.c, the guard against a crashing core handler).
+    # Not 0: a program that core_pattern names would still get a core, and it runs on the host. At 1 the kernel
+    # makes no core at all (fs/coredump.c, the guard against a crashing core handler).
     resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     if spec.get("nproc"):
         resource.setrlimit(resource.RLIMIT_NPROC, (int(spec["nproc"]), int(spec["nproc"])))
@@ -104,7 +104,7 @@ def _set_limits(spec: Spec) -> None:
 
 def _operation(spec: Spec, descriptors: list[int], status: Socket) -> str:
     def abort(_number: int, _frame: object) -> NoReturn:
-        # Not by an exception, which is lost if it is raised within a callback, as imports have them.
+        # Not by an exception, which is lost if it is raised within a callback, as they occur in imports.
         files.remove_temporary()
         _report(status, "failed operation %d interrupted" % errno.EINTR)
         os._exit(1)
@@ -135,7 +135,7 @@ def _command(spec: Spec, descriptors: list[int], status: Socket) -> str:
             return end
         if ended == pid:
             end = "exited %d %f " % (code, time.monotonic() - started)
-        elif ended == 0:  # processes are left, and may stay long
+        elif ended == 0:  # processes are left, and may run for long
             _report(status, end)
             end = ""
 
@@ -149,7 +149,7 @@ def _file_actions(descriptors: list[int], tty: Optional[str]) -> list[Any]:
 
 
 def _spawn(argv: list[str], environment: dict[str, str], actions: list[Any]) -> int:
-    """Start a program, looked for in PATH as execvp does."""
+    """Start a program, searching PATH as execvp does."""
     last = OSError(errno.ENOENT, "command not found")
     for path in _candidates(argv[0], environment.get("PATH") or _DEFAULT_PATH):
         try:
@@ -169,7 +169,7 @@ def _spawn_file(path: str, argv: list[str], environment: dict[str, str], actions
             signals: dict[str, Any] = {"setsigmask": (), "setsigdef": _DEFAULT_SIGNALS}
             return os.posix_spawn(path, argv, environment, file_actions=actions, setsid=True, **signals)
         except BlockingIOError:
-            # No process may be made: those of a command that was just killed may not be reaped yet.
+            # The limit on processes is reached: those of a command that was just killed may not be reaped yet.
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)

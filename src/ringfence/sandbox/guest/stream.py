@@ -1,4 +1,4 @@
-"""The guest's event loop, and its end of the stream: whole frames in, a bounded queue of frames out; never blocks."""
+"""The guest's event loop and its non-blocking end of the stream: reads whole frames, queues frames up to a bound."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     Callback = Callable[[], None]
 
 _READ = 68 * 1024
-"""A little more than a frame of a connection's data; for more, Python would ask the kernel for memory each time."""
+"""A little more than a frame of a connection's data; for more, Python would request memory of the kernel each time."""
 _QUEUE_HIGH, _QUEUE_LOW = 4 * 1024 * 1024, 1024 * 1024
 _JOIN_BELOW = 4096
 _BATCH = 64
 _LARGEST_FRAME = 2**32 - 1
-"""The host is trusted: a command's arguments and environment are as large as the kernel takes them."""
+"""The host is trusted: a command's arguments and environment may be as large as the kernel accepts."""
 
 
 class EventLoop:
@@ -35,11 +35,11 @@ class EventLoop:
         self._timers: dict[Callback, float] = {}
 
     def set_reader(self, descriptor: int, callback: Optional[Callback]) -> None:
-        """Call `callback` whenever `descriptor` can be read, or has ended; None: watch for that no more."""
+        """Call `callback` whenever `descriptor` can be read, or has ended; None stops watching for that."""
         self._set(self._readers, descriptor, callback)
 
     def set_writer(self, descriptor: int, callback: Optional[Callback]) -> None:
-        """Call `callback` whenever `descriptor` can be written, or is broken; None: watch for that no more."""
+        """Call `callback` whenever `descriptor` can be written, or is broken; None stops watching for that."""
         self._set(self._writers, descriptor, callback)
 
     def _set(self, callbacks: dict[int, Callback], descriptor: int, callback: Optional[Callback]) -> None:
@@ -64,15 +64,15 @@ class EventLoop:
             del self._masks[descriptor]
 
     def set_timer(self, callback: Callback, when: float) -> None:
-        """Call `callback` once at `when` (monotonic), and not at the time that was set before."""
+        """Call `callback` once at `when` (monotonic) instead of at the time that was set before."""
         self._timers[callback] = when
 
     def cancel_timer(self, callback: Callback) -> None:
-        """Do not call `callback` any more."""
+        """Cancel the timer of `callback`."""
         self._timers.pop(callback, None)
 
     def run_once(self, *, waits: bool = True) -> bool:
-        """Wait for a descriptor or a timer, and call what is ready; False if no descriptor was."""
+        """Wait for a descriptor or a timer, and call the callbacks; return False if no descriptor was ready."""
         first = min(self._timers.values()) if self._timers else None
         timeout_s = -1.0 if waits else 0.0
         if waits and first is not None:
@@ -89,18 +89,18 @@ class EventLoop:
 
     def _call_due(self, now: float) -> None:
         for callback in [callback for callback, when in self._timers.items() if when <= now]:
-            if self._timers.get(callback, now + 1) <= now:  # else one that was called before has put it off
+            if self._timers.get(callback, now + 1) <= now:  # otherwise an earlier callback has postponed it
                 del self._timers[callback]
                 callback()
 
 
 class Writer:
-    """Writes to a descriptor as fast as somebody reads it.
+    """Writes to a descriptor as fast as its other end is read.
 
     Args:
         loop: The event loop.
         descriptor: A pipe, a terminal or a socket.
-        on_written: Called after each attempt with the number of bytes that are written, or dropped as nobody reads them.
+        on_written: Called after each attempt with the number of bytes written, or dropped as the reader is gone.
     """
 
     def __init__(self, loop: EventLoop, descriptor: int, on_written: Callable[[int], None]) -> None:
@@ -109,7 +109,7 @@ class Writer:
         self._on_written = on_written
         self.pending = bytearray()
         self.is_lost = False
-        """Nobody reads any more."""
+        """Whether the reader is gone."""
         os.set_blocking(descriptor, False)
 
     def write(self, data: bytes) -> None:
@@ -134,13 +134,13 @@ class Writer:
         self._on_written(count)
 
     def _lose(self) -> None:
-        """Leave the descriptor alone: its number may be another's soon."""
+        """Stop using the descriptor, whose number may soon be reused."""
         if not self.is_lost:
             self.is_lost = True
             self._loop.set_writer(self._descriptor, None)
 
     def close(self) -> None:
-        """Write nothing more, and drop the rest. The caller closes the descriptor."""
+        """Write no more, and drop the rest. The caller closes the descriptor."""
         self._lose()
         self._flush()
 
@@ -190,7 +190,7 @@ class Stream:
         return self._queued_bytes > _QUEUE_HIGH
 
     def send(self, kind: int, channel: int, payload: bytes = b"") -> None:
-        """Queue a frame and write what the stream takes."""
+        """Queue a frame and write as much as the stream accepts."""
         header = frames.HEADER.pack(len(payload), channel, kind)
         self._queue += [header + payload] if len(payload) < _JOIN_BELOW else [header, payload]
         self._queued_bytes += len(header) + len(payload)
@@ -198,7 +198,7 @@ class Stream:
             self._flush()
 
     def send_failure(self, channel: int, error: OSError, stage: str = "start") -> None:
-        """Answer a request on a channel with the reason why it failed; that is the channel's last frame."""
+        """Report why a request on a channel failed; that is the channel's last frame."""
         fields = [("stage", stage), ("errno", error.errno or 0), ("message", error.strerror or error)]
         self.send(frames.FAIL, channel, frames.encode_record(fields))
 

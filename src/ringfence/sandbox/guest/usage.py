@@ -1,6 +1,6 @@
-"""Measures what everything inside uses together: by the kernel's own counters, else process by process.
+"""Measures the total usage of everything inside, by the kernel's own counters or else process by process.
 
-In a container its control group can be read from inside; in bubblewrap and on the bare host it cannot.
+In a container the control group can be read from inside; in bubblewrap and on the bare host it cannot.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 _PAGE = 4096
 _TICKS_PER_S = 100
 _FREE_SOCKETS = 256
-"""This many sockets are not counted: every program has a few."""
+"""Number of sockets that are not counted, as every program has a few."""
 _SOCKET_BUFFER = 212_992
-"""What a socket's queue holds by default (net.core.wmem_default)."""
+"""Default capacity of a socket's queue in bytes (net.core.wmem_default)."""
 _CGROUP_ROOT = "/sys/fs/cgroup/"
 _CGROUP_COUNTERS = (
     # (name in the record, divisor, file of version 2 or 1, start of its line)
@@ -50,8 +50,8 @@ def measure(tmpfs: list[str]) -> dict[str, object]:
 def memory_of(pids: list[int], tmpfs: list[str]) -> int:
     """Bytes that processes use together: their own, and shared memory.
 
-    Shared memory is what is mapped, or what files in memory hold, whichever is more: a mapped file is in both, and
-    their overlap cannot be measured.
+    Shared memory is the larger of what is mapped and what files in memory hold: a mapped file is in both, and their
+    overlap cannot be measured.
     """
     mapped, files = 0, {}
     for pid in pids:
@@ -69,8 +69,8 @@ def memory_at_most(pids: Iterable[int]) -> int:
 def socket_memory() -> int:
     """Bytes that the sockets of our network namespace may hold.
 
-    Only their number can be read from inside. A socket whose buffer was enlarged, as far as the machine allows
-    (net.core.wmem_max), may hold more. On the bare host the number is the machine's and is not used.
+    Only the number of sockets can be read from inside. A socket whose buffer was enlarged, as far as the machine allows
+    (net.core.wmem_max), may hold more. On the bare host the number is that of the whole machine and is not used.
     """
     number = _number("/proc/net/sockstat", b"sockets:") if os.getpid() == 1 else None
     return max(0, (number or 0) - _FREE_SOCKETS) * _SOCKET_BUFFER
@@ -96,7 +96,7 @@ def _space(path: str) -> tuple[int, int]:
 
 def _cgroup_counters() -> dict[str, object]:
     found: dict[str, object] = {}
-    if os.getpid() == 1:  # else it is the machine's group that we see
+    if os.getpid() == 1:  # otherwise the machine's group is visible here
         for name, divisor, file, key in _CGROUP_COUNTERS:
             count = _number(_CGROUP_ROOT + file, key)
             if count is not None and name not in found:
@@ -117,7 +117,7 @@ def _number(path: str, start: bytes = b"") -> Optional[int]:
 
 
 def _private(pid: int) -> int:
-    """Bytes of a process that it shares with no other."""
+    """Bytes of a process that are not shared with another."""
     try:
         with open("/proc/%d/statm" % pid, "rb") as file:
             pages = file.read(256).split()

@@ -1,4 +1,4 @@
-"""Limits by measurement where the kernel cannot enforce them.
+"""Enforces limits by measurement where the kernel cannot enforce them.
 
 Measured limits are soft. Memory (what processes use, by themselves and shared, and sockets by their number) and
 processes are measured four times a second; disk is the size of the files that changed since the start. What is
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _WALK_S = 0.005
-"""Longest time that one step of the walk over files may take from everything else."""
+"""Longest time that one step of the walk over files may block everything else."""
 
 
 class Watchdog:
-    """Compares use with limits."""
+    """Compares usage with limits."""
 
     def __init__(self) -> None:
         self._limits: dict[str, int] = {}
@@ -45,7 +45,7 @@ class Watchdog:
         self._free_at_start = usage.free_space(self._paths)
 
     def measure(self) -> dict[str, object]:
-        """What everything inside uses together."""
+        """The total usage of everything inside."""
         return usage.measure(self._tmpfs)
 
     def exceeded(self, shims: list[int]) -> list[tuple[str, int]]:
@@ -69,10 +69,10 @@ class Watchdog:
         return usage.memory_of(pids, self._tmpfs) + usage.socket_memory() > self._limits["memory"]
 
     def _is_disk_exceeded(self) -> bool:
-        """Take one step of a walk over the files; true once a walk finds more than the limit."""
+        """Take one step of a walk over the files; return true once a walk finds more than the limit."""
         if self._walk is None:
             if self._free_at_start - usage.free_space(self._paths) < self._limits["disk"]:
-                return False  # the whole file system has not lost as much
+                return False  # the free space of the whole file system has not shrunk that much
             self._walk, self._walked = self._changed_sizes(), 0
         deadline = time.monotonic() + _WALK_S
         for size in self._walk:
