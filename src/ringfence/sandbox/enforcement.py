@@ -1,4 +1,4 @@
-"""Decides how each limit of a sandbox is enforced, and refuses a limit that was set and cannot be enforced."""
+"""Decides how each limit of a sandbox is enforced, and refuses an explicit limit that cannot be enforced."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ _WEAKER: Mapping[str, Enforcement] = {"memory": "soft", "pids": "soft", "cpus": 
 
 _SETTING = "the line `sandbox: {soft_limits: true}` in ~/.config/ringfence/ringfence.yaml"
 _OPTION = "--soft-limits (in Python: soft_limits=True)"
-"""How users accept a watchdog instead. A project's file cannot accept it for them."""
+"""How users can accept a watchdog instead. A project's file cannot accept it for them."""
 
 Unenforced = Mapping[str, str]
 """Limits that the kernel does not enforce here (`memory`, `cpus`, `pids`), each with the reason."""
@@ -25,11 +25,11 @@ def unenforceable(spec: SandboxSpec, unenforced: Unenforced) -> list[str]:
 
 
 def refusal(spec: SandboxSpec, unenforced: Unenforced, *, has_option: bool = True) -> str | None:
-    """Why a sandbox with these limits is refused, and what would allow it; None if it is not.
+    """Why a sandbox with these limits is refused, and what would allow it; None if it is not refused.
 
     Args:
         spec: The limits.
-        unenforced: What the kernel does not enforce.
+        unenforced: The limits that the kernel does not enforce.
         has_option: Whether the command that is refused has an option that would allow it.
     """
     names = unenforceable(spec, unenforced)
@@ -49,7 +49,7 @@ def enforcement(spec: SandboxSpec, unenforced: Unenforced) -> dict[str, Enforcem
 
     Raises:
         PolicyRefused: The kernel cannot enforce a limit of memory, processors or processes that was set explicitly, and
-            `soft_limits` is not set. The limit of the disk is always the guest's.
+            `soft_limits` is not set. The disk limit is always enforced by the guest.
     """
     refused = refusal(spec, unenforced)
     if refused is not None:

@@ -1,4 +1,4 @@
-"""No fence at all: the guest runs on the host as the caller. Chosen only by name."""
+"""Runs the guest on the bare host as the caller, without a fence. Chosen only by name."""
 
 import os
 import sys
@@ -22,11 +22,11 @@ class HostBackend(Backend):
     )
 
     async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:  # noqa: ARG002 -- for all alike
-        """The host is always there."""
+        """Return None, as the host is always available."""
         return None
 
     async def start(self, launch: Launch) -> Fence:
-        """Start the guest as an ordinary process in a session of its own."""
+        """Start the guest as an ordinary process in a new session."""
         facts = Facts(
             backend="host",
             enforced={"memory": "soft", "pids": "soft", "cpus": "none", "disk": "soft"},

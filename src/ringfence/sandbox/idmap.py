@@ -1,7 +1,7 @@
-"""Root's workspace for a sandbox that is not root: an idmapped mount, on which root's files are the sandbox's.
+"""Makes an idmapped mount of root's workspace, on which root's files belong to a sandbox that is not root.
 
-What is made inside belongs to root on disk, and nobody is root on either side. Ids other than 0 are themselves; the
-sandbox's own id on disk is nobody's. Needs Linux 5.12 or newer and a file system that takes part (mount_setattr(2)).
+Files made inside belong to root on disk, while no process inside is root. Ids other than 0 are unchanged, except the
+sandbox's own, which is unmapped on disk. Needs Linux 5.12 and a file system that supports it (mount_setattr(2)).
 """
 
 import ctypes
@@ -67,7 +67,7 @@ class IdMap:
         self.call(429, tree, b"", -100, place, 4)  # move_mount: MOVE_MOUNT_F_EMPTY_PATH
         posix.close(tree)
 '''
-"""For a program of a single thread that runs as root; the numbers of these system calls are the same on all machines."""
+"""Code for a single-threaded program that runs as root; these system calls have the same numbers on all machines."""
 _ON_HOST = f"""{PROGRAM}
 source, device, inode, place, uid, gid = sys.argv[1:]
 held = posix.open(source, posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC)
@@ -84,20 +84,20 @@ except OSError as error:
     sys.exit(error.strerror)
 """
 ON_HOST = Path("/run/ringfence-mounts")
-"""Where mounts are for an engine: in no directory that anybody removes with all that is in it."""
+"""Where mounts for an engine are made: not in a directory that may be removed with all its contents."""
 _MADE_WITHIN_S = 30.0
 _DETACH, _NO_FOLLOW = 2, 8
 
 
 @asynccontextmanager
 async def mounted_on_host(launch: Launch) -> AsyncIterator[Launch]:
-    """The launch with the workspace's sources below an idmapped mount, where it is to have one.
+    """The launch with the workspace's sources below an idmapped mount, if its placement asks for one.
 
-    The mount is there until the context is left; what an engine made from it lives on. It lies in a file system of its
-    own, so that an engine in another mount namespace finds nothing, and not an empty directory.
+    The mount exists until the context is left; mounts that an engine made from it stay. It lies in a separate file
+    system, so that an engine in another mount namespace finds no path instead of an empty directory.
 
     Raises:
-        SandboxStartFailed: The kernel or the file system does not do it.
+        SandboxStartFailed: The kernel or the file system does not support it.
     """
     placement = launch.placement
     source = placement.workspace_source
@@ -131,15 +131,15 @@ async def mounted_on_host(launch: Launch) -> AsyncIterator[Launch]:
 
 
 def refusal(source: Path, why: str) -> str:
-    """Why root's workspace cannot be shown itself, and what can be done."""
+    """Why root's workspace itself cannot be shown, and what can be done."""
     return f"cannot show {str(source)!r} by an idmapped mount: {why}; {ADVICE}"
 
 
 def unmount(sandbox_id: str) -> bool:
-    """Remove the mount of a sandbox from the host, if there is one; never what is mounted."""
+    """Remove the mount of a sandbox from the host, if there is one, but never the mounted files."""
     place = ON_HOST / sandbox_id
     with suppress(OSError):
-        if sandbox_id in os.listdir(ON_HOST):  # noqa: PTH208 -- names, among which is no `..`
+        if sandbox_id in os.listdir(ON_HOST):  # noqa: PTH208 -- a listing never contains `..`
             library = ctypes.CDLL(None)
             for path in (place / "workspace", place):
                 library.umount2(os.fsencode(path), _DETACH | _NO_FOLLOW)

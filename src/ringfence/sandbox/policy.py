@@ -1,4 +1,4 @@
-"""The rules that the spec of a sandbox must keep, one row each, and a sandbox's effective policy."""
+"""Checks the spec of a sandbox against a table of rules, and describes a sandbox's effective policy."""
 
 import os
 import re
@@ -37,23 +37,23 @@ _CREDENTIALS = frozenset({
     ".python_history", ".pgpass", ".my.cnf", ".vault-token", ".terraform.d", ".bashrc", ".bash_profile",
     ".profile", ".zshrc", ".zshenv", ".boto",
 })  # fmt: skip
-"""Names in a home directory where keys and tokens are kept, or that a shell runs."""
+"""Names in a home directory that hold keys and tokens, or that a shell runs."""
 _ENGINE_SOCKET = re.compile(r"(docker|podman|containerd|crio|buildkitd)[^/]*\.sock$")
 _HARMFUL_VARIABLES = re.compile(r"^(LD_.*|PYTHONSTARTUP|BASH_ENV|ENV|BASH_FUNC_.*|GCONV_PATH|HOME)$")
 
 
 PROGRAMS_INSIDE = "/ringfence"
-"""Where native programs of the host may be shown, wherever the user has installed them.
+"""The directory where native programs of the host may be shown, wherever the user has installed them.
 
-At the top: bubblewrap shows the host's `/opt` as it is, and can put nothing into it.
+It is at the top, as bubblewrap shows the host's `/opt` unchanged, and can add nothing to it.
 """
 _PROGRAM_TYPES = (2, 3)
-"""Of ELF files. Not 4: a core dump holds what a process had in memory."""
+"""Types of ELF files. Not 4: a core dump holds the memory of a process."""
 
 
 @frozen
 class Surroundings:
-    """Paths of the host that rules depend on; resolved."""
+    """Resolved paths of the host that rules depend on."""
 
     home: Path
     state: Path
@@ -83,7 +83,7 @@ def _is_in(path: Path, *places: str | Path) -> bool:
 
 
 def _is_program(mount: Mount, source: Path) -> bool:
-    """Whether a mount shows a native program and nothing else, read-only: no credential is in one."""
+    """Whether a mount shows only a native program, read-only: such a file holds no credential."""
     if not mount.read_only or not _is_in(_normal(mount.target), PROGRAMS_INSIDE):
         return False
     try:
@@ -291,14 +291,14 @@ RULES = (
     ),
     Rule("forward-unfenced", "without a fence everything of this machine is in reach already", _unfenced),
 )
-"""All rules about a spec. Those about the workspace are in `sandbox.workspace.open`."""
+"""All rules for a spec. The rules for the workspace are in `sandbox.workspace.open`."""
 
 
 def check_spec(spec: SandboxSpec, around: Surroundings) -> None:
     """Refuse a spec that breaks a rule.
 
     Raises:
-        PolicyRefused: With the first rule broken.
+        PolicyRefused: The spec breaks a rule; the error names the first one.
     """
     for rule in RULES:
         for violation in rule.violations(spec, around):
@@ -348,10 +348,10 @@ def _engine_lines(access: EngineAccess | None) -> list[str]:
 
 
 def check_effect_without_run(spec: SandboxSpec) -> None:
-    """Refuse what would have no effect.
+    """Refuse settings that would have no effect.
 
     Raises:
-        UsageError: It is the model's API or a credential, which are a run's; or a mode without a workspace.
+        UsageError: The model's API or a credential is set, which only a run has; or a mode without a workspace.
     """
     if spec.egress.wants_model or spec.egress.swap:
         what = "the model's API" if spec.egress.wants_model else "egress.swap"
