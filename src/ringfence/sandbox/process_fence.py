@@ -1,4 +1,4 @@
-"""A fence that is a host process with the guest at its pipes."""
+"""A fence that is a host process whose pipes lead to the guest."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ _STDERR_BYTES = 4096
 
 @dataclass(eq=False)
 class ProcessFence(Fence):
-    """A running process whose stdin and stdout are the guest's; made by `start`."""
+    """A running process whose stdin and stdout lead to the guest; made by `start`."""
 
     facts: Facts
     stream: ByteStream
@@ -28,7 +28,7 @@ class ProcessFence(Fence):
     called: str
     leave_s: float
     stderr: str = ""
-    """The end of what the process, or the guest's interpreter, has written there and was read."""
+    """The end of the stderr that was read from the process or the guest's interpreter."""
     _is_killed: bool = False
     _killing: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -47,11 +47,11 @@ class ProcessFence(Fence):
 
         Args:
             argv: Its command.
-            facts: Of the fence.
-            called: What messages call the process.
+            facts: Facts of the fence.
+            called: Name of the process in messages.
             env: Its whole environment; None inherits ours.
-            pass_fds: Descriptors it inherits, besides the guest's.
-            leave_s: How long it may take to end by itself, once its stdin has ended, before it is killed.
+            pass_fds: Descriptors it inherits, besides those of the stream.
+            leave_s: How long it may take to exit once its stdin has ended, before it is killed.
 
         Raises:
             InfrastructureFault: It cannot be started.
@@ -89,16 +89,16 @@ class ProcessFence(Fence):
             self.stderr = text.strip()[-_STDERR_BYTES:]
 
     async def kill(self) -> str | None:
-        """End stdin, upon which the guest kills what it started and ends; kill a process that does not end in time."""
+        """Close stdin, so that the guest kills what it started and exits; kill the process if it does not end in time."""
         is_first, self._is_killed = not self._is_killed, True
-        async with self._killing:  # whoever comes second waits until it is done
+        async with self._killing:  # a second caller waits until it is done
             if is_first:
-                with anyio.CancelScope(shield=True):  # else the second would return with something alive
+                with anyio.CancelScope(shield=True):  # else a second caller returns with something alive
                     await self._kill()
         return None
 
     async def _kill(self) -> None:
-        """Kill the process, and free what the fence held; called once."""
+        """Kill the process, and free the resources of the fence; called once."""
         self._read_stderr()
         await self.stream.send_eof()
         with anyio.move_on_after(self.leave_s):

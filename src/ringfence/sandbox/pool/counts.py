@@ -1,4 +1,4 @@
-"""How often a pool had what was asked for: a small file beside its sandboxes, changed under a lock."""
+"""Counts the hits and misses of a pool in a small file beside its sandboxes, updated under a lock."""
 
 import json
 from contextlib import suppress
@@ -18,34 +18,34 @@ What = Literal["hits", "misses", "stale", "failed"]
 
 @frozen
 class Counts:
-    """Since the pool's directory was made."""
+    """Counts since the pool's directory was created."""
 
     hits: int = 0
     """A warm sandbox was handed out."""
     misses: int = 0
-    """There was none, and one was started cold."""
+    """No warm sandbox fitted, and one was started cold."""
     stale: int = 0
-    """A warm one was found unfit when it was wanted, and ended."""
+    """A warm sandbox was found unfit at the hand-over, and was ended."""
     failed: int = 0
-    """One could not be started ahead."""
+    """A sandbox could not be started ahead."""
     last_failure: str = ""
 
     @property
     def hit_rate(self) -> float | None:
-        """Hits of all that was asked for; None if nothing was."""
+        """The share of requests that were hits; None without requests."""
         asked = self.hits + self.misses
         return self.hits / asked if asked else None
 
 
 def read_counts(folder: Path) -> Counts:
-    """The counts of a pool; a damaged file counts as none."""
+    """The counts of a pool; a damaged file counts as empty."""
     with suppress(OSError, ValueError, TypeError), (folder / "counts").open("rb") as file:
         return Counts(**json.loads(file.read(_LIMIT_BYTES)))
     return Counts()
 
 
 def count(folder: Path, what: What, reason: str = "") -> None:
-    """Count one more. A pool that cannot be counted serves all the same."""
+    """Increase a count. A failure to count does not affect the pool."""
     with suppress(OSError, InfrastructureFault), locked(folder / ".counts.lock"):
         counts = read_counts(folder)
         counts = replace(counts, **{what: getattr(counts, what) + 1})

@@ -1,8 +1,8 @@
-"""Warm sandboxes: started ahead on a skeleton, given to one run each if they have its shape, and replaced at once.
+"""Keeps warm sandboxes: starts them ahead on a skeleton, gives each to one run of its shape, and replaces it at once.
 
-A run adopts a warm sandbox: it is marked as taken once and for all, its guest must answer, the run's own contents are
-moved into it, and from then on the run speaks with the guest as with one of its own. What cannot be started ahead, or
-does not fit, is no reason for a run to fail: it starts cold.
+A run adopts a warm sandbox: the sandbox is marked as taken for good, its guest must answer, the run's own contents are
+moved into it, and from then on the run talks to the guest directly. A run never fails because a sandbox cannot be
+started ahead or does not fit: it starts a cold one.
 """
 
 import json
@@ -51,20 +51,20 @@ _DRAIN_PATIENCE_S = 10.0
 
 @frozen
 class PoolSize:
-    """How much is kept warm."""
+    """How many sandboxes are kept warm, and for how long."""
 
     size: int
     """Sandboxes of each shape."""
     max_age_s: float
-    """A warm sandbox that no run took ends after this."""
+    """Age at which a warm sandbox that no run has taken ends."""
 
 
 class Pool:
     """The pool of a state directory.
 
     Args:
-        folder: Where its sandboxes are; each state directory has its own, and none touches another's.
-        size: How much is kept.
+        folder: The directory of its sandboxes; each state directory has a separate one.
+        size: How many sandboxes are kept.
         secrets: Values that are left out of the environment of supervisors.
     """
 
@@ -77,13 +77,13 @@ class Pool:
     async def opened(
         self, spec: SandboxSpec, placement: Placement, run_dir: Path, *, sandbox_id: str
     ) -> AsyncIterator[Sandbox]:
-        """A sandbox for a run, which sets it up: a warm one if one fits, else a cold one; then the pool is refilled.
+        """Open a sandbox for a run, which sets it up: a warm one if one fits, else a cold one; then refill the pool.
 
         Args:
-            spec: What is asked for.
+            spec: The requested sandbox.
             placement: As prepared for the run.
-            run_dir: The run's directory, with what `placement` shows of it.
-            sandbox_id: Name of a cold one.
+            run_dir: The run's directory, which holds the sources that `placement` shows.
+            sandbox_id: Id for a cold sandbox.
 
         Raises:
             PolicyRefused, SandboxStartFailed: As `Sandbox.open`.
@@ -109,10 +109,10 @@ class Pool:
         try:
             shape = shape_of(spec, placement, run_dir, image_id=image_id)
         except OSError:
-            return None  # a cold start says what is missing
+            return None  # a cold start reports what is missing
         for directory in self._of(shape):
             state = take_ready(directory)
-            # A name may get another meaning while a sandbox is being started by it.
+            # An image's name may come to mean another image while a sandbox is being started from it.
             if state is None or (image_id is not None and image_id not in (state.facts.image or "")):
                 continue
             async with AsyncExitStack() as trial:
@@ -134,9 +134,9 @@ class Pool:
         return [each for each in list_directories(self._folder) if each.name.startswith(shape.key)]
 
     async def refill(self, spec: SandboxSpec, placement: Placement, run_dir: Path) -> int:
-        """Start what is missing of a run's shape, and end what has another one for the same request; returns how many.
+        """Start missing sandboxes of a run's shape and end those of another shape for the same request; return how many.
 
-        What cannot be started is counted, and no reason for a run to fail.
+        Failures to start are counted, and do not make a run fail.
         """
         started = 0
         try:
@@ -172,11 +172,11 @@ class Pool:
         await start_supervisor(_MODULE, directory, lock, order, secrets=self._secrets, wait=False)
 
     async def drain(self, *, workspaces_in: Path | None = None, patience_s: float = 0.0) -> int:
-        """End sandboxes that wait; those that runs use stay theirs. Returns how many.
+        """End sandboxes that wait for a run, not those that runs use; return how many.
 
         Args:
-            workspaces_in: Only those for runs on workspaces below this directory; None: all.
-            patience_s: How long those are waited for that are still coming up, as their workspace is unknown.
+            workspaces_in: End only those for runs on workspaces below this directory; None: all.
+            patience_s: How long to wait for those still coming up, as their workspace is unknown.
         """
         await self.sweep()
         ended, deadline = 0, time.monotonic() + patience_s
@@ -194,7 +194,7 @@ class Pool:
             await anyio.sleep(_LOOK_S)
 
     async def sweep(self) -> int:
-        """Remove what dead supervisors left behind; returns how many there were."""
+        """Remove what dead supervisors left behind; return how many there were."""
         swept = 0
         for directory in list_directories(self._folder):
             if directory.is_alive():
@@ -209,11 +209,11 @@ class Pool:
         return swept
 
     def counts(self) -> Counts:
-        """How often it had what was asked for."""
+        """The pool's counts."""
         return read_counts(self._folder)
 
     def waiting(self) -> list[tuple[SandboxDirectory, SupervisorState | None]]:
-        """Sandboxes that live and are not taken, each with its state; None for those still coming up."""
+        """Living sandboxes that are not taken, each with its state; None for those still coming up."""
         alive = (each for each in list_directories(self._folder) if each.is_alive() and not _is_taken(each))
         return [(directory, _state_of(directory)) for directory in alive]
 
@@ -222,9 +222,9 @@ class Pool:
 
 
 def take_ready(directory: SandboxDirectory) -> SupervisorState | None:
-    """The state of a warm sandbox that is ready and now ours alone; None if it cannot be had.
+    """Claim a warm sandbox that is ready and return its state; None if it cannot be claimed.
 
-    Of several that try, one succeeds, ever.
+    Of all callers that ever try, only one succeeds.
     """
     state = _state_of(directory) if directory.is_alive() else None
     return state if state is not None and state.end is None and _take(directory) else None
@@ -251,17 +251,17 @@ def _state_of(directory: SandboxDirectory) -> SupervisorState | None:
     try:
         return directory.read_state()
     except RingfenceError:
-        return None  # of another version: it ends at its age
+        return None  # of another version: it ends when it reaches its age limit
 
 
 @asynccontextmanager
 async def _adopted(
     directory: SandboxDirectory, state: SupervisorState, spec: SandboxSpec, placement: Placement
 ) -> AsyncIterator[Sandbox]:
-    """A warm sandbox as the run's own; when the context is left, it is dead.
+    """Connect to a warm sandbox as the run's own; it is dead when the context is left.
 
     Raises:
-        SandboxError: It cannot be had any more.
+        SandboxError: It is no longer available.
     """
     try:
         stream = await directory.connect()
@@ -283,7 +283,7 @@ async def _adopted(
 async def drain_pool(workspaces_in: Path) -> None:
     """Close the sandboxes that the user's pool keeps for workspaces below a directory.
 
-    It takes no longer than 30 seconds, and what cannot be closed is left to its own end.
+    It takes no longer than 30 seconds; sandboxes that cannot be closed end when they reach their age limit.
     """
     folder = state_dir() / "pool"
     if not folder.is_dir():
@@ -294,7 +294,7 @@ async def drain_pool(workspaces_in: Path) -> None:
 
 
 class WarmFence(SupervisedFence):
-    """A fence that a warm sandbox's supervisor holds; the run that adopted it speaks with the guest itself."""
+    """A fence that a warm sandbox's supervisor holds; the run that adopted it talks to the guest directly."""
 
     async def kill(self) -> str | None:
         """Close the connection and wait until everything inside is dead and the supervisor gone.
@@ -306,7 +306,7 @@ class WarmFence(SupervisedFence):
         if await self._has_ended():
             return None
         with suppress(ProcessLookupError):
-            os.kill(self.state.pid, signal.SIGKILL)  # nothing inside survives the supervisor
+            os.kill(self.state.pid, signal.SIGKILL)  # no process inside survives the supervisor
         if not await self._has_ended():
             raise InfrastructureFault(
                 f"sandbox {self.state.sandbox_id} does not end: its supervisor, process {self.state.pid}, lives on"
@@ -322,7 +322,7 @@ class WarmFence(SupervisedFence):
         return False
 
     async def usage(self) -> Usage:
-        """By the account of the fence, which the supervisor asks."""
+        """Usage as the fence reports it to the supervisor."""
         with suppress(OSError, ValueError, TypeError, *LOST), anyio.move_on_after(_USAGE_S):
             async with await self.directory.connect() as stream:
                 await stream.send(frames.encode_frame(USAGE))

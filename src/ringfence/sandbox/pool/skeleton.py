@@ -1,14 +1,14 @@
-"""What a warm sandbox is started on, and when it may serve a run: shapes, skeletons, and the hand-over.
+"""Prepares the directories that a warm sandbox starts on, and decides which runs it may serve.
 
-A *shape* is what must be the same for a warm sandbox to serve a run as its own would: two hashes, of what was asked
-for, and of what is mounted, each host path by its identity on disk. A file that was replaced since, or a protected
-file that appeared, makes another shape. So does a masked socket that was created anew: the kernel drops a mount with
-the name under it.
+A *shape* is what must be equal for a warm sandbox to serve a run as well as a cold one: two hashes, one of the request
+and one of the mounts, which identifies each host path by its identity on disk. A file that was replaced since, or a
+protected file that appeared, makes another shape. So does a masked socket that was created again: the kernel drops a
+mount when the name under it is removed.
 
-A *skeleton* is the empty directories and files that a warm sandbox shows. A mount follows the directory that it was
-made of, wherever that is moved and whatever comes into it. So a run's own contents are moved into the skeleton at the
-hand-over, and the skeleton takes the place of the run's own directory. Nothing ran inside before but the image's own
-interpreter, which can be hostile: the skeleton is checked, and reached through no link.
+A *skeleton* is the empty directories and files that a warm sandbox shows. A mount follows its source directory when
+that is moved or gets new contents. So a run's own contents are moved into the skeleton at the hand-over, and the
+skeleton takes the place of the run's own directory. Only the image's own interpreter ran inside before, which can be
+hostile: the skeleton is checked, and never reached through a link.
 """
 
 import errno
@@ -42,21 +42,21 @@ _PER_RUN = frozenset({"setup", "env", "ttl_s", "egress"})
 """Fields of a spec that are applied to each command or at the hand-over: they may differ."""
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OWN = ("git", "work")
-"""What `workspace.run.prepare` makes in a run's directory for its sandboxes."""
+"""Names that `workspace.run.prepare` creates in a run's directory for its sandboxes."""
 
 
 @frozen
 class Shape:
-    """The key of a pool."""
+    """The key of a sandbox in a pool."""
 
     request: str
-    """Of what was asked for: equal for runs that only differ in what the workspace holds."""
+    """Hash of the request: equal for runs that differ only in the contents of the workspace."""
     layout: str
-    """Of what is mounted."""
+    """Hash of the mounts."""
 
     @property
     def key(self) -> str:
-        """Both, as a name."""
+        """Both hashes, as a name."""
         return f"{self.request}-{self.layout}"
 
 
@@ -64,10 +64,10 @@ def shape_of(spec: SandboxSpec, placement: Placement, run_dir: Path, *, image_id
     """The shape of a run's first sandbox.
 
     Args:
-        spec: What is asked for.
+        spec: The requested sandbox.
         placement: As prepared for the run.
-        run_dir: The run's own directory: what lies in it is filled at hand-over and has no identity yet.
-        image_id: What the name of the spec's image means now.
+        run_dir: The run's own directory, whose contents are filled in at the hand-over and have no identity yet.
+        image_id: The id of the image that the spec names now.
 
     Raises:
         OSError: Something that is to be mounted is gone.
@@ -116,7 +116,7 @@ def _masked(mount: BindMount, placement: Placement) -> tuple[int, ...]:
 
 
 def _code() -> list[Any]:
-    """When the guest's code was written: a version under development changes without a new number."""
+    """When the guest's code was last changed, as it changes during development without a new version number."""
     folder = Path(frames.__file__).parent
     return [folder, max(file.stat().st_mtime_ns for file in folder.glob("*.py"))]
 
@@ -141,10 +141,10 @@ def move_placement(placement: Placement, from_dir: Path, to_dir: Path) -> Placem
 
 
 def make_skeleton(placement: Placement, run_dir: Path, folder: Path) -> Placement:
-    """Create in `folder` what a warm sandbox of a run's shape is started on; returns its placement.
+    """Create the skeleton for a warm sandbox of a run's shape in `folder`; return its placement.
 
     Args:
-        placement: Of the run.
+        placement: The run's placement.
         run_dir: The run's directory.
         folder: An empty directory.
 
@@ -172,7 +172,7 @@ def _make_mount_points(mounts: Sequence[BindMount], folder: Path) -> None:
 
 
 def _make_like(original: Path, copy: Path) -> None:
-    """Create an empty file or directory with the owner and mode of another, unless there is one."""
+    """Create an empty file or directory with the owner and mode of another, unless it exists."""
     status = original.lstat()
     if not os.path.lexists(copy):
         if stat.S_ISDIR(status.st_mode):
@@ -207,11 +207,11 @@ def _kind(path: Path) -> int:
 def hand_over(folder: Path, run_dir: Path) -> None:
     """Move a run's own contents into a skeleton, and its directories to where the run's own were.
 
-    The directories are shown inside already. An image's own programs may change them at any moment, so nothing is
-    reached by a path, and through no link.
+    The directories are already shown inside, where an image's own programs may change them at any moment. So they are
+    reached by descriptors, never by paths, and no link is followed.
 
     Raises:
-        InfrastructureFault: It cannot be done; neither is as it was.
+        InfrastructureFault: The move failed, and both directories may have changed.
     """
     try:
         for name in _OWN:
@@ -253,7 +253,7 @@ def _merge(own: int, skeleton: int) -> None:
 
 
 def _fill(name: str, own: int, skeleton: int) -> None:
-    """Copy a file's contents into one that is mounted, and so must stay the same file."""
+    """Copy a file's contents into a mounted file, which must stay the same file."""
     with (
         os.fdopen(os.open(name, os.O_RDONLY | _FILE, dir_fd=own), "rb") as reading,
         os.fdopen(os.open(name, os.O_WRONLY | _FILE, dir_fd=skeleton), "wb") as writing,

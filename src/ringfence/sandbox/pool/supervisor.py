@@ -1,7 +1,7 @@
-"""The supervisor of a warm sandbox: greets the guest, waits for one run, then passes bytes both ways.
+"""Supervises a warm sandbox: greets the guest, waits for one run, then forwards bytes both ways.
 
-The run that adopts the sandbox speaks with the guest itself; the supervisor reads nothing of that. It stays because it
-can ask the fence what it uses; and its end, like the run's leaving, is the sandbox's.
+The run that adopts the sandbox talks to the guest directly, and the supervisor does not read those bytes. It stays
+because only it can query the usage of the fence. When it ends, or the run leaves, the sandbox ends.
 """
 
 import json
@@ -87,7 +87,7 @@ async def _supervise(order: Mapping[str, Any], directory: SandboxDirectory) -> N
 
 
 async def _greet(fence: Fence, spec: SandboxSpec, sandbox_id: str) -> bytes:
-    """Send the guest its modules; returns its first frame, for the run. Nothing is sent to it after that."""
+    """Send the guest its modules; return its first frame, for the run. Nothing else is sent to it."""
     session = GuestSession(fence, spec, sandbox_id=sandbox_id, directory="/")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session.serve)
@@ -111,7 +111,7 @@ class _WarmSandbox:
         self._serving = anyio.CancelScope()
 
     async def serve(self, max_age_s: float) -> None:
-        """Wait for a run, and serve it until either side ends; end after `max_age_s` without one."""
+        """Wait for a run, and serve it until either side ends; give up after `max_age_s` without a run."""
         listener = await self._directory.listen()
         self._directory.write_state(self._state)  # from now on a run may adopt it
         with self._serving:
@@ -132,7 +132,7 @@ class _WarmSandbox:
             tasks.cancel_scope.cancel()
 
     async def _watch_guest(self) -> None:
-        """A guest that sends anything before it was sent anything, its own end included, is of no use."""
+        """End if the guest sends anything, or exits, before it was sent anything: it is of no use then."""
         with suppress(*LOST):
             await self._fence.stream.receive()
         self._serving.cancel()
@@ -157,10 +157,10 @@ class _WarmSandbox:
                 elif kind == END:
                     self._serving.cancel()
 
-    # --- the run that has adopted it
+    # --- the run that has adopted the sandbox
 
     async def _pass_bytes(self, run: DescriptorStream) -> None:
-        """Greet the run in the guest's name, then pass bytes both ways until either end is gone."""
+        """Greet the run in the guest's name, then forward bytes both ways until either end is gone."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._pass_to_guest, run)
             with suppress(*LOST):
@@ -171,24 +171,24 @@ class _WarmSandbox:
             tasks.cancel_scope.cancel()
 
     async def _pass_to_guest(self, run: DescriptorStream) -> None:
-        """From the run to the guest; when the run leaves, that is the end."""
+        """Forward bytes from the run to the guest, and end when the run leaves."""
         with suppress(*LOST):
             while True:
                 data = await run.receive(_CHUNK)
                 try:
                     await self._fence.stream.send(data)
                 except LOST:
-                    return  # the guest is gone, and the other direction sees it too
+                    return  # the guest is gone, and the other direction notices it, too
         self._serving.cancel()
 
     async def _receive(self) -> bytes:
-        """The guest's next bytes; none at its end, however that comes."""
+        """Return the guest's next bytes; empty if it has ended, in whatever way."""
         with suppress(*LOST):
             return await self._fence.stream.receive(_CHUNK)
         return b""
 
     async def _note_end(self) -> None:
-        """Write down why the guest is gone, before the run can ask."""
+        """Store why the guest is gone, before the run can read the reason."""
         end = EndReason("protocol", "the guest closed the stream and did not go")
         with anyio.move_on_after(_END_REASON_S):
             end = await self._fence.wait()
@@ -197,7 +197,7 @@ class _WarmSandbox:
 
 
 async def _receive_request(client: SocketStream) -> int | None:
-    """The kind of the one frame, without a payload, that a client sends; None for other users, and if none comes."""
+    """The kind of the single empty frame that a client sends; None if none comes, or for another user's client."""
     if not may_connect(peer_uid(client)):
         return None
     data = b""
