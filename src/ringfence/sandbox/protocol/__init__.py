@@ -1,1 +1,1 @@
-"""The host end of the stream: session, flow control, channels, files."""
+"""The host's end of the stream: session, flow control, channels, files."""

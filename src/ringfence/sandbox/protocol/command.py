@@ -1,6 +1,6 @@
-"""A command in a sandbox: its channel on the stream, its handle, and what the gate refused while it ran.
+"""Handles commands in a sandbox: a command's channel, its handle, and the requests that the gate refused meanwhile.
 
-Output comes as the host granted it, stdin goes as the guest grants it, and there is one end.
+The guest sends output as the host grants credit, the host sends stdin as the guest grants it, and one frame ends both.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -29,7 +29,7 @@ _MOST_REFUSALS = 20
 
 
 def _drop(_kind: int, _chunk: bytes) -> None:
-    """Output that nobody wants; as it is not consumed, its credit bounds what a hostile guest sends."""
+    """Credit for output that is not wanted; it is never renewed, so it bounds what a hostile guest sends."""
 
 
 class Channel:
@@ -37,8 +37,8 @@ class Channel:
 
     Args:
         link: Where the channel is opened.
-        record: The fields of its OPEN record, but for the window.
-        window: Bytes of each output that may be on their way.
+        record: The fields of its OPEN record except the window.
+        window: Bytes of each output that may be in transit.
 
     Raises:
         SandboxDied: The sandbox is gone.
@@ -48,11 +48,11 @@ class Channel:
         self.end: Exit | Failure | None = None
         self.error: BaseException | None = None
         self.sink: Callable[[int, bytes], None] = _drop
-        """Takes (frames.STDOUT or frames.STDERR, bytes) as they come; must not block."""
+        """Called with (frames.STDOUT or frames.STDERR, bytes) as they arrive; must not block."""
         self.on_credit: Callable[[int], None] | None = None
-        """Is given how many more bytes of stdin the guest takes."""
+        """Called with the number of further bytes of stdin that the guest accepts."""
         self.on_refused: Callable[[str, str | None], None] | None = None
-        """Is given what the end reports of refusals; None: it is not believed."""
+        """Called with the refusals that the last frame reports; None: the report is not trusted."""
         self._link = link
         self._granted = {frames.STDOUT: window, frames.STDERR: window}
         self._owed = {frames.STDOUT: 0, frames.STDERR: 0}
@@ -64,21 +64,21 @@ class Channel:
 
     @property
     def is_over(self) -> bool:
-        """Whether the guest's last frame has come."""
+        """Whether the guest's last frame has arrived."""
         return self.end is not None
 
     def on_frame(self, kind: int, payload: bytes) -> None:
-        """A frame of the guest for this channel."""
+        """Handle a frame of the guest for this channel."""
         if kind in self._granted:
             self._granted[kind] -= len(payload)
-            # Empty ones would cost no credit: a flood of them is held for nothing.
+            # Empty frames cost no credit, so a flood of them would use memory without bound.
             if self._granted[kind] < 0 or not payload:
                 raise ProtocolError("sent more output than was granted, or none in a frame for it")
             self.sink(kind, payload)
         elif kind == frames.CREDIT_IN and len(payload) == frames.U32.size:
             credit = min(frames.U32.unpack(payload)[0], frames.STDIN_WINDOW - self._stdin_credit)
             self._stdin_credit += credit
-            # A frame without credit costs the guest nothing; passed on, a flood of them would fill a client's queue.
+            # A frame without credit costs the guest nothing, and forwarding a flood of them would fill a client's queue.
             if credit and self.on_credit is not None:
                 self.on_credit(credit)
         elif kind == frames.EXIT:
@@ -93,12 +93,12 @@ class Channel:
         self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """The sandbox is gone."""
+        """Handle that the sandbox is gone."""
         self.error = error
         self._changed.notify_all()
 
     def consumed(self, kind: int, count: int) -> None:
-        """The consumer took `count` bytes; grant as many again, in batches."""
+        """Note that the consumer took `count` bytes, and grant as many again, in batches."""
         self._owed[kind] += count
         if self._owed[kind] >= self._batch and self.end is None:
             owed, self._owed[kind] = self._owed[kind], 0
@@ -145,7 +145,7 @@ class Channel:
             view = view[len(piece) :]
 
     def post_stdin(self, piece: bytes | memoryview) -> bool:
-        """Send a piece of stdin at once; False if it is more than the guest has granted."""
+        """Send a piece of stdin at once; return False if it is more than the guest has granted."""
         if len(piece) > self._stdin_credit:
             return False
         self._stdin_credit -= len(piece)
@@ -159,7 +159,7 @@ class Channel:
 
 
 FindCause = Callable[[Exit], Awaitable[EndedBy]]
-"""Finds what ended a command, with information that its guest does not have (`GuestSession.find_cause`)."""
+"""Finds the cause of a command's end, with information that its guest does not have (`GuestSession.find_cause`)."""
 
 
 @frozen
@@ -173,7 +173,7 @@ class ProcessEnd:
 
 
 class OutputStream:
-    """A command's stdout or stderr: an async iterator of bytes. What is not read makes the command wait."""
+    """A command's stdout or stderr: an async iterator of bytes. Unread output makes the command wait."""
 
     def __init__(self, channel: Channel, kind: int) -> None:
         self._channel = channel
@@ -181,7 +181,7 @@ class OutputStream:
         self._unread = ByteQueue()
 
     def feed(self, chunk: bytes) -> None:
-        """The next bytes came."""
+        """Add the bytes that arrived next."""
         self._unread.append(chunk)
 
     def __aiter__(self) -> "OutputStream":
@@ -249,7 +249,7 @@ class SandboxProcess:
         (self.stdout if kind == frames.STDOUT else self.stderr).feed(chunk)
 
     async def wait(self) -> ProcessEnd:
-        """Wait for the end. Read the output meanwhile: a command whose output is not read waits for ever.
+        """Wait for the end. Read the output meanwhile, as a command whose output is not read waits forever.
 
         Raises:
             SandboxDied: The sandbox went first.
@@ -294,7 +294,7 @@ class SandboxProcess:
 
 
 def check_size(rows: int, columns: int) -> None:
-    """Refuse what is no size of a terminal.
+    """Check the size of a terminal.
 
     Raises:
         UsageError: A side is below 1 or above 65535.
@@ -306,7 +306,7 @@ def check_size(rows: int, columns: int) -> None:
 
 
 class Refusals:
-    """Lines on requests that the gate refused while commands ran: many programs do not say why they failed.
+    """Lines on requests that the gate refused while commands ran, as many programs do not say why they failed.
 
     A line is reported for all commands that run at the time, as it cannot be assigned to one.
     """
@@ -315,14 +315,14 @@ class Refusals:
         self._watching: list[dict[Refusal, None]] = []
 
     def add(self, line: str, grant: str | None = None) -> None:
-        """Take a line, for each command that runs."""
+        """Add a line for each running command."""
         for lines in self._watching:
             if len(lines) < _MOST_REFUSALS:
                 lines[Refusal(line, grant)] = None
 
     @contextmanager
     def watched(self) -> Iterator[dict[Refusal, None]]:
-        """The lines until the context is left, each once, in order, at most 20."""
+        """Collect the lines until the context is left: each once, in order, at most 20."""
         lines: dict[Refusal, None] = {}
         self._watching.append(lines)
         try:

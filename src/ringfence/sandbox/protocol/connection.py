@@ -1,4 +1,4 @@
-"""Connections of processes inside, carried over the one stream; the host alone asks for them or listens for them.
+"""Carries connections of processes inside over the stream; only the host requests them or listens for them.
 
 Every byte from the guest is hostile.
 """
@@ -25,24 +25,24 @@ _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream
 
 
 class Connection(ByteStream):
-    """A byte stream to a process inside, each direction ended by itself.
+    """A byte stream to a process inside, whose directions end independently.
 
-    What is not received holds up its sender and nobody else. A connection that was cut off, rather than ended by
-    the process inside, raises `anyio.BrokenResourceError` after the bytes that came before; a sandbox that is gone
+    Bytes that are not received hold up only their sender. A connection that was cut off, rather than ended by the
+    process inside, raises `anyio.BrokenResourceError` after the bytes that arrived before; a sandbox that is gone
     raises `SandboxDied`.
 
     Args:
         link: The link.
-        number: The guest's, of a connection that it has accepted; None for one that the host asks for.
+        number: The guest's number of a connection that it has accepted; None for one that the host requests.
     """
 
     def __init__(self, link: GuestLink, number: int | None = None) -> None:
         self.received_bytes = 0
-        """Bytes that came from inside."""
+        """Bytes received from inside."""
         self.sent_bytes = 0
-        """Bytes that went inside."""
+        """Bytes sent inside."""
         self.failure: Failure | None = None
-        """Why a connection that the host asked for could not be made."""
+        """Why a connection that the host requested could not be made."""
         self._link = link
         self._unread = ByteQueue()
         self._granted = frames.CONNECTION_WINDOW
@@ -65,12 +65,12 @@ class Connection(ByteStream):
 
     @property
     def is_over(self) -> bool:
-        """Whether both sides are done with the number, or the sandbox is gone."""
+        """Whether both sides have released the number, or the sandbox is gone."""
         is_closed = self._guest_closed and self._we_closed
         return is_closed or self.failure is not None or self._error is not None
 
     def on_frame(self, kind: int, payload: bytes) -> None:
-        """A frame of the guest for this connection."""
+        """Handle a frame of the guest for this connection."""
         if self._guest_closed:
             raise ProtocolError(f"sent frame kind {kind} on a connection it had closed")
         if kind == frames.CLOSE and payload in (b"", frames.RESET):
@@ -97,7 +97,7 @@ class Connection(ByteStream):
 
     def _on_data(self, payload: bytes) -> None:
         self._granted -= len(payload)
-        # Empty ones would cost no credit: a flood of them is held for nothing.
+        # Empty frames cost no credit, so a flood of them would use memory without bound.
         if self._granted < 0 or not payload or self._guest_ended:
             raise ProtocolError(
                 "sent more on a connection than was granted, none in a frame, or after its end"
@@ -112,7 +112,7 @@ class Connection(ByteStream):
         self._error = error
         self._changed.notify_all()
 
-    # --- what the holder does
+    # --- methods for the holder
 
     async def wait_for_answer(self) -> Failure | None:
         """Wait until the guest has answered the request for it; return why it could not be made."""
@@ -122,12 +122,12 @@ class Connection(ByteStream):
         return self.failure
 
     async def wait_until_over(self) -> None:
-        """Wait until both sides are done with it, or the sandbox is gone."""
+        """Wait until both sides have released the number, or the sandbox is gone."""
         while not self.is_over:
             await self._changed.wait()
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
-        """Bytes from inside, at least one.
+        """Receive bytes from inside, at least one.
 
         Raises:
             anyio.EndOfStream: The process inside has ended its direction.
@@ -135,7 +135,7 @@ class Connection(ByteStream):
             SandboxDied: The sandbox is gone.
         """
         if self._unread:
-            # No turn for others: a window holds little, and more of it comes only in a turn of the reader's.
+            # Does not yield to other tasks: a window is small, and more bytes arrive only when the reader task runs.
             await lowlevel.checkpoint_if_cancelled()
         while not self._unread:
             self._check()
@@ -159,7 +159,7 @@ class Connection(ByteStream):
         """Send bytes inside, waiting while the process there does not read.
 
         Raises:
-            anyio.BrokenResourceError: Nobody inside takes them any more.
+            anyio.BrokenResourceError: The process inside no longer receives.
             SandboxDied: The sandbox is gone.
         """
         view = memoryview(bytes(item))
@@ -182,18 +182,18 @@ class Connection(ByteStream):
             view = view[len(piece) :]
 
     async def send_eof(self) -> None:
-        """End the direction to the inside; the other goes on."""
+        """End the direction to the inside; the other stays open."""
         if not self._we_ended:
             self._we_ended = True
             if not self._guest_closed:
                 self._link.post(frames.DATA_END, self.number)
 
     async def aclose(self) -> None:
-        """Let go of the connection; what was sent is still delivered, what comes is not wanted."""
+        """Close the connection: bytes that were sent are still delivered, bytes that arrive are dropped."""
         self._close(b"")
 
     def reset(self) -> None:
-        """Cut the connection off: the process inside learns that it did not end well."""
+        """Reset the connection, so that the process inside sees an error."""
         self._close(frames.RESET)
 
     def _close(self, payload: bytes) -> None:
@@ -218,7 +218,7 @@ async def dial(link: GuestLink, port: int, *, timeout_s: float) -> Connection:
     """Connect to `port` inside. The caller closes the connection.
 
     Raises:
-        SandboxPortError: Nothing answers there, or not within `timeout_s` (`ETIMEDOUT`).
+        SandboxPortError: No process answers there, or not within `timeout_s` (`ETIMEDOUT`).
         SandboxDied: The sandbox is gone.
     """
     connection = Connection(link)
@@ -246,7 +246,7 @@ Serve = Callable[[Connection], Awaitable[None]]
 
 
 class Listener:
-    """A socket inside that takes connections of processes there."""
+    """A socket inside that accepts connections of processes there."""
 
     def __init__(self, link: GuestLink, serve: Serve, *, limit: int, tasks: TaskGroup) -> None:
         self.port = 0
@@ -266,11 +266,11 @@ class Listener:
 
     @property
     def is_over(self) -> bool:
-        """Whether the guest has said its last on this number."""
+        """Whether the guest has sent its last frame on this number."""
         return self._failure is not None or self._is_closed
 
     def on_frame(self, kind: int, payload: bytes) -> None:
-        """A frame of the guest for this listener."""
+        """Handle a frame of the guest for this listener."""
         if kind == frames.ACCEPTED and self._is_open and len(payload) == frames.U32.size:
             self._on_accepted(frames.U32.unpack(payload)[0])
         elif kind == frames.CLOSE and not payload and self._is_closing:
@@ -306,9 +306,9 @@ class Listener:
             pass
 
     async def wait_until_idle(self) -> None:
-        """Wait until all connections are over that the guest has announced, also those that are not served yet.
+        """Wait until all connections that the guest has announced are over, including those not served yet.
 
-        What a process inside opened before it ended was announced before its end.
+        Connections that a process inside opened were announced before its end was.
 
         Raises:
             SandboxDied: The sandbox is gone.
@@ -338,7 +338,7 @@ class Listener:
             await self._changed.wait()
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         if not self._is_closing and self._failure is None:
             self._is_closing = True
             self._link.post(frames.CLOSE, self.number)
@@ -348,7 +348,7 @@ class Listener:
 async def listening(
     link: GuestLink, serve: Serve, where: tuple[str, object], *, limit: int
 ) -> AsyncIterator[Listener]:
-    """A listener at `where` (a `port` or a `path`) until the context is left; then its connections are cut off.
+    """Listen at `where` (a `port` or a `path`) until the context is left; then reset the connections.
 
     Raises:
         SandboxPortError: The guest cannot listen there.
@@ -368,7 +368,7 @@ _HIGHEST_PORT = 65_535
 
 
 def check_port(port: int, *, least: int) -> int:
-    """Refuse what is no number of a port; return it.
+    """Check the number of a port; return it.
 
     Raises:
         UsageError: It is below `least` or above 65535.
@@ -379,7 +379,7 @@ def check_port(port: int, *, least: int) -> int:
 
 
 def check_listener(port: int | None, unix: str | None, limit: int) -> tuple[str, object]:
-    """Refuse what nothing can listen on; return the field of the request for the guest.
+    """Check the address of a listener; return the field of the request for the guest.
 
     Raises:
         UsageError: Neither or both of port and path are given, one is invalid, or the limit is out of range.

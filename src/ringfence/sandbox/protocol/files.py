@@ -1,4 +1,4 @@
-"""Files inside a sandbox: each operation is a process inside, under the fence's rules."""
+"""Reads, writes, lists and removes files inside a sandbox, each by a process inside that is subject to the fence."""
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from typing import Literal, cast
@@ -27,7 +27,7 @@ class DirEntry:
 
 
 async def read_file(session: GuestSession, path: str, limit_bytes: int) -> bytes:
-    """The bytes of a file. Raises as `Sandbox.read_file`."""
+    """Read a file. Raises as `Sandbox.read_file`."""
     content = await _read_bounded(session, "read", path, limit_bytes, _READ_S)
     if content is None:
         raise SandboxFileError(
@@ -41,7 +41,7 @@ async def read_file(session: GuestSession, path: str, limit_bytes: int) -> bytes
 async def _read_bounded(
     session: GuestSession, operation: str, path: str, limit_bytes: int, timeout_s: float
 ) -> bytes | None:
-    """The output of an operation; None, and the operation is killed, if it is larger than the limit."""
+    """Return the output of an operation; if it is larger than the limit, kill the operation and return None."""
     output = bytearray()
 
     def gather(kind: int, chunk: bytes) -> None:
@@ -61,7 +61,7 @@ async def _read_bounded(
 
 
 async def stream_file(session: GuestSession, path: str, offset: int = 0) -> AsyncGenerator[bytes]:
-    """The bytes of a file, in pieces. Raises as `Sandbox.read_file`."""
+    """Read a file in pieces. Raises as `Sandbox.read_file`."""
     extra = [("offset", offset)] if offset else []
     channel = session.open_operation("read", path, extra=extra)
     process = SandboxProcess(("read", path), channel)
@@ -76,7 +76,7 @@ async def stream_file(session: GuestSession, path: str, offset: int = 0) -> Asyn
 async def write_file(
     session: GuestSession, path: str, data: bytes | AsyncIterator[bytes], mode: int | None
 ) -> None:
-    """Put bytes in a file. Raises as `Sandbox.write_file`."""
+    """Write bytes to a file. Raises as `Sandbox.write_file`."""
     extra = [] if mode is None else [("mode", mode)]
     channel = session.open_operation("write", path, extra=extra)
     try:
@@ -92,7 +92,7 @@ async def write_file(
 
 
 async def list_dir(session: GuestSession, path: str, limit: int) -> list[DirEntry]:
-    """Entries of a directory, by name. Raises as `Sandbox.list_dir`."""
+    """List the entries of a directory, by name. Raises as `Sandbox.list_dir`."""
     listing = await _read_bounded(session, "list", path, _LISTING_BYTES, _LIST_S)
     if listing is None or listing.count(b"\0") > 3 * limit:
         raise SandboxFileError(f"{path!r} has more than {limit} entries", path=path, errno_name="E2BIG")
@@ -107,7 +107,7 @@ async def list_dir(session: GuestSession, path: str, limit: int) -> list[DirEntr
 
 
 def parse_listing(data: bytes) -> list[DirEntry] | None:
-    """The entries of a listing; None if it is malformed, or holds a name that cannot be one (`..`, `a/b`)."""
+    """Parse the entries of a listing; return None if it is malformed or holds an invalid name (`..`, `a/b`)."""
     fields = data.split(b"\0")
     if fields.pop() or len(fields) % 3:
         return None

@@ -1,8 +1,8 @@
-"""The host's end of the one stream: frames, channels, requests to the guest. Every byte from the guest is hostile.
+"""Sends and receives frames on the stream to the guest, and manages its channels. Every byte it sends is hostile.
 
-The sandbox of a guest that breaks the protocol (an unknown frame, a channel that was not opened, more bytes than were
-granted, a frame after the last) is killed. The memory that a guest can use on the host is bounded by the credit of the
-open channels.
+If a guest breaks the protocol (an unknown frame, a channel that was not opened, more bytes than were granted, a frame
+after the last), its sandbox is killed. The credit of the open channels bounds the memory that a guest can use on the
+host.
 """
 
 from collections import Counter
@@ -16,18 +16,18 @@ from ringfence.sandbox.protocol.records import ProtocolError, parse_record
 from ringfence.sandbox.protocol.stream import SendQueue, Wakeup
 
 _READ = 68 * 1024
-"""A frame of what a connection carries, whole; memory for more would be had from the kernel anew for each piece."""
+"""Size of a whole frame of a connection; for more, memory would be requested of the kernel again for each piece."""
 
 _OUTGOING_HIGH = 4 * 1024 * 1024
-"""With so much to be sent, nothing is read: a guest that only sends cannot pile up our answers."""
+"""Bytes to be sent above which nothing is read, so that a guest that only sends cannot pile up our responses."""
 _FULL = 1024 * 1024
-"""With so much to be sent, connections wait for a turn to send more."""
+"""Bytes to be sent above which connections wait before they send more."""
 MOST_CONNECTIONS = 256
 """Connections at once in one sandbox; the guest refuses further ones."""
 
 
 class Endpoint(Protocol):
-    """The receiver of the frames of a channel."""
+    """Receives the frames of a channel."""
 
     @property
     def is_over(self) -> bool:
@@ -37,7 +37,7 @@ class Endpoint(Protocol):
         """Handle a frame of the guest for this channel."""
 
     def fail(self, error: BaseException) -> None:
-        """The sandbox is gone."""
+        """Handle that the sandbox is gone."""
 
 
 class GuestLink:
@@ -60,20 +60,20 @@ class GuestLink:
         self._last_answers: dict[int, bytes] = {}
         self._changed = Wakeup()
         self.hello: dict[str, str] = {}
-        """What the guest reported of itself in its first frame."""
+        """The guest's report about itself in its first frame."""
         self.bye: str | None = None
         self.frames_seen = 0
         self.error: BaseException | None = None
 
-    # --- out
+    # --- sending
 
     def post(self, kind: int, channel: int, payload: bytes | memoryview = b"") -> None:
-        """Queue a frame. The queue is bounded by the guest's grants; what is posted in one turn goes out together.
+        """Queue a frame. The guest's grants bound the queue; frames posted in one turn of the loop are sent together.
 
         Args:
-            kind: One of `frames`.
+            kind: One of the kinds in `frames`.
             channel: The number of its channel.
-            payload: Its bytes, which do not change any more.
+            payload: Its bytes, which must not change afterwards.
         """
         if self.error is None:
             self.outgoing.append(frames.HEADER.pack(len(payload), channel, kind))
@@ -82,7 +82,7 @@ class GuestLink:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is on its way to the guest that a connection must wait for its turn to send more."""
+        """Whether so many bytes are queued for the guest that a connection must wait before it sends more."""
         return self.outgoing.size >= _FULL
 
     async def wait_for_turn(self) -> None:
@@ -93,7 +93,7 @@ class GuestLink:
     # --- channels
 
     def open(self, endpoint: Endpoint) -> int:
-        """Hand the frames of a new channel to `endpoint` until it is over; returns the channel's number.
+        """Deliver the frames of a new channel to `endpoint` until it is over; return the channel's number.
 
         Raises:
             SandboxDied: The sandbox is gone.
@@ -105,7 +105,7 @@ class GuestLink:
         return self._last_number
 
     def adopt(self, number: int, endpoint: Endpoint) -> None:
-        """Attach a connection whose number the guest picked."""
+        """Attach a connection whose number the guest chose."""
         if number < frames.GUEST_NUMBERS or number in self.channels:
             raise ProtocolError(f"gave a connection the number {number}, which is not free")
         if sum(other >= frames.GUEST_NUMBERS for other in self.channels) >= MOST_CONNECTIONS:
@@ -113,19 +113,19 @@ class GuestLink:
         self.channels[number] = endpoint
 
     def release(self, number: int) -> None:
-        """Channel `number` is over."""
+        """Release the number of a channel that is over."""
         self.channels.pop(number, None)
 
-    # --- questions on channel 0
+    # --- requests on channel 0
 
     def ask(self, question: int, answer: int) -> int:
-        """Send a question; returns its place among those with this kind of answer, for `wait_for_answer`."""
+        """Send a request; return its place among those with this kind of response, for `wait_for_answer`."""
         self._asked[answer] += 1
         self.post(question, 0)
         return self._asked[answer]
 
     async def wait_for_answer(self, answer: int, place: int) -> bytes:
-        """Wait until a question is answered; returns the latest answer of this kind.
+        """Wait until a request is answered; return the latest response of this kind.
 
         Raises:
             SandboxDied: The sandbox is gone.
@@ -143,7 +143,7 @@ class GuestLink:
         return self.error
 
     def fail(self, error: BaseException) -> None:
-        """The sandbox is gone: everyone who waits gets the reason. The first reason stays."""
+        """Report to all waiting tasks why the sandbox is gone. The first reason is kept."""
         if self.error is not None:
             return
         self.error = error
@@ -153,13 +153,13 @@ class GuestLink:
         self.outgoing.clear()
         self._changed.notify_all()
 
-    # --- in
+    # --- receiving
 
     async def read_forever(self) -> None:
         """Read frames until the guest closes the stream, or has sent its last frame.
 
         Raises:
-            ProtocolError: It sent what it must not.
+            ProtocolError: It violated the protocol.
         """
         while self.bye is None:
             try:

@@ -25,7 +25,7 @@ _LOADER = (
     "P=marshal.loads(r(int(r(8))))\n"
     "exec(P[0])"
 )
-# The code that the loader runs: makes the package and its modules, in the order of their dependencies.
+# The code that the loader runs: creates the package and its modules, in the order of their dependencies.
 _BOOT = """
 import marshal, sys
 _, magic, codes, sources = P
@@ -68,7 +68,7 @@ _ORDER = (
     "main",
 )
 _ANY_VERSION = 2
-"""The version of marshal's format in which every Python 3 reads text and bytes alike."""
+"""The version of marshal's format in which every Python 3 reads text and bytes in the same way."""
 
 
 def guest_arguments() -> tuple[str, ...]:
@@ -90,7 +90,7 @@ def guest_payload() -> bytes:
 
 
 def _compiled(module: str) -> CodeType:
-    """The compiled code of a module, from Python's cache if it is there: compiling all modules takes 30 ms."""
+    """The compiled code of a module, from Python's cache if possible: compiling all modules takes 30 ms."""
     spec = find_spec(module)
     assert spec is not None
     assert isinstance(spec.loader, InspectLoader)

@@ -1,4 +1,4 @@
-"""Records that the guest sends, parsed. Every value is hostile: one that is out of range ends the sandbox."""
+"""Parses records that the guest sends. Every value is hostile: one that is out of range ends the sandbox."""
 
 import errno
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ class Exit(Struct, frozen=True):
     ended_by: Literal["exit", "signal", "timeout", "cancel", "memory", "pids", "disk"]
     duration_s: Annotated[float, Meta(ge=0, lt=1e9)]
     refused: str = "[]"
-    """The refusals meanwhile, encoded. Only a supervisor is believed, not a guest."""
+    """The encoded refusals meanwhile. Trusted only from a supervisor, not from a guest."""
 
 
 class Refusal(NamedTuple):
@@ -38,7 +38,7 @@ class Refusal(NamedTuple):
 
     line: str
     grant: str | None
-    """What would allow it: `allow`, `undeny` or an empty text; None: it was allowed, and failed."""
+    """The command that would allow it: `allow`, `undeny` or an empty text; None: it was allowed, and failed."""
 
 
 class Failure(Struct, frozen=True):
@@ -50,7 +50,7 @@ class Failure(Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """Why it failed, for people and for the record, which holds no half characters."""
+        """Why it failed, for messages and for the record, which cannot hold lone surrogates."""
         return self.unbounded_message[:_MESSAGE_LIMIT].encode("utf-8", "replace").decode()
 
     @property
@@ -60,7 +60,7 @@ class Failure(Struct, frozen=True):
 
 
 class Measurement(Struct, frozen=True):
-    """A STATS_REPLY frame: what everything inside uses together."""
+    """A STATS_REPLY frame: the total usage of everything inside."""
 
     memory: _Count
     cpu_s: Annotated[float, Meta(ge=0, lt=1e18)]
@@ -95,9 +95,9 @@ def encode_end(end: Exit | Failure) -> bytes:
 
 
 def encode_refusals(refusals: Iterable[Refusal]) -> str:
-    """Encode refusals for the EXIT frame that a supervisor sends; the last ones are left out where they are too long.
+    """Encode refusals for the EXIT frame that a supervisor sends; the last ones are omitted if all are too long.
 
-    The lines hold names that processes inside chose: whatever they are, the frame is valid and fits.
+    The lines contain names that processes inside chose; the frame is valid and fits for any names.
     """
     kept = [
         Refusal(each.line[:_MESSAGE_LIMIT].encode("utf-8", "replace").decode(), each.grant)
@@ -109,10 +109,10 @@ def encode_refusals(refusals: Iterable[Refusal]) -> str:
 
 
 def decode_refusals(text: str) -> list[Refusal]:
-    """Decode what `encode_refusals` made.
+    """Decode the output of `encode_refusals`.
 
     Raises:
-        ProtocolError: It did not.
+        ProtocolError: The bytes are malformed.
     """
     try:
         return msgspec.json.decode(text, type=list[Refusal])

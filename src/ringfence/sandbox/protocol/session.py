@@ -1,4 +1,4 @@
-"""The session with one guest: greeting, heartbeat, its end; opening channels and ending their commands."""
+"""The session with one guest: greets it, watches its heartbeat and end, opens channels and ends their commands."""
 
 import math
 import time
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _START_S = 20.0
 _CLIENT_GRACE_S = 5.0
 _HEARTBEAT_S = 10.0
-"""A fraction of a fence's `silence_limit_s`, after which the guest takes a silent host for dead."""
+"""Interval of the heartbeat, a fraction of `silence_limit_s`, after which the guest takes a silent host for dead."""
 _SILENCE_S = 30.0
 _STALL_S = 30.0
 _CHECK_INTERVAL_S = 1.0
-"""Between two checks of the watchdog; it notices a limit at most this much late."""
+"""Interval between two checks of the watchdog, which notices a limit at most this much late."""
 _EXIT_S = 10.0
 _MAX_COMMANDS = 200
-"""Each takes four descriptors of the guest's, which usually has 1024."""
+"""Commands at once: each takes four of the guest's descriptors, usually 1024 in all."""
 _KILLED_CODE = 128 + 9
 _ABORTED_CODE = 128 + 6
 _FILE_SIZE_CODE = 128 + 25
@@ -38,7 +38,7 @@ _FILE_SIZE_CODE = 128 + 25
 Peer = Literal["new guest", "running guest", "supervisor"]
 """The other end of the stream: a guest that waits for its modules; a guest that has them (the supervisor has sent them,
 and forwards its HELLO); or a supervisor that serves the guest to several clients. A supervisor is trusted: it has set
-the limits, and reports what ended a command and what the gate refused meanwhile."""
+the limits, and reports the cause of a command's end and the requests that the gate refused meanwhile."""
 
 
 class GuestSession:
@@ -64,7 +64,7 @@ class GuestSession:
         self.fence = fence
         self._spec = spec
         self.on_refused: Callable[[str, str | None], None] | None = None
-        """Called with lines on what a supervisor's gate refused while a command ran."""
+        """Called with lines on the requests that a supervisor's gate refused while a command ran."""
         self._id = sandbox_id
         self._directory = directory
         self._peer = peer
@@ -73,14 +73,14 @@ class GuestSession:
         self.add_environment({**fence.facts.environment, **spec.env})
         self._oom_kills = 0
         self._deadlines: dict[Channel, float] = {}
-        """When the guest should have ended each command at the latest."""
+        """The latest time at which the guest should have ended each command."""
         self._violation = ""
         self._serving = anyio.CancelScope()
 
-    # --- life
+    # --- lifetime
 
     async def serve(self) -> None:
-        """Read, write and watch until the sandbox is gone; then report why to everyone."""
+        """Read, write and watch until the sandbox is gone; then report the reason to all waiting tasks."""
         try:
             with self._serving:
                 async with anyio.create_task_group() as tasks:
@@ -95,7 +95,7 @@ class GuestSession:
                 self._report(await self._find_end())
                 await self.fence.kill()
         finally:
-            self.close()  # where this was cancelled nothing reads the stream: tasks that wait for a frame get an error
+            self.close()  # if this was cancelled, nothing reads the stream: tasks that wait for a frame get an error
 
     def abort(self, reason: str) -> None:
         """Kill the sandbox of a guest that violated the protocol or a deadline; `reason` continues "the guest"."""
@@ -120,7 +120,7 @@ class GuestSession:
             self._end_late(now)
 
     def _end_late(self, now: float) -> None:
-        """Kill commands whose deadline is over, and the sandbox of a guest that does not obey that in time."""
+        """Kill commands whose deadline has passed, and the sandbox if its guest does not comply in time."""
         for channel, deadline in self._deadlines.items():
             if now > deadline + _CLIENT_GRACE_S:
                 self.abort("let a command run past its deadline")
@@ -139,7 +139,7 @@ class GuestSession:
         if ((await self.fence.usage()).oom_kills or 0) > self._oom_kills:
             return EndReason("memory", f"the memory limit ({self._spec.memory} bytes) killed it")
         if end.reason == "memory" and self._oom_kills:
-            # An engine's flag says that the limit killed something in the container, and that was reported before.
+            # An engine's flag also reports earlier kills by the limit, which were reported before.
             return EndReason(
                 "killed", "killed from outside, or by the memory limit, which had killed a command before"
             )
@@ -150,11 +150,11 @@ class GuestSession:
         self.link.fail(SandboxDied(text, sandbox_id=self._id, reason=end.reason))
 
     def close(self) -> None:
-        """End the session: calls that wait, and later ones, raise that the sandbox was closed."""
+        """End the session: waiting and later calls raise an error that says that the sandbox was closed."""
         self._report(EndReason("killed", "it was closed"))
 
     def check_open(self) -> None:
-        """Raise why the sandbox is gone, if it is."""
+        """Raise the reason if the sandbox is gone."""
         if self.link.error is not None:
             raise self.link.error
 
@@ -187,7 +187,7 @@ class GuestSession:
         except SandboxDied as exc:
             said = (
                 await self.fence.wait()
-            ).stderr  # of bwrap, an engine or an interpreter: more precise than `exc`
+            ).stderr  # the message of bwrap, an engine or an interpreter is more precise than `exc`
             raise SandboxStartFailed(f"the sandbox did not start: {said or exc}") from exc
         hello = self.link.hello
         if hello.get("version") != frames.VERSION:
@@ -230,7 +230,7 @@ class GuestSession:
         self.link.post(frames.CONFIG, 0, frames.encode_record(limits))
 
     async def measure(self) -> Usage:
-        """Ask the guest what is used inside.
+        """Query the guest for the usage inside.
 
         Raises:
             SandboxDied: It did not answer in time, or with a malformed record; the sandbox was killed.
@@ -321,16 +321,16 @@ class GuestSession:
         return channel
 
     def inside(self, path: str) -> str:
-        """The absolute path inside that a path of the caller's means."""
+        """The absolute path inside for a path that the caller gave."""
         return path if path.startswith("/") else f"{self._directory.rstrip('/')}/{path}"
 
     # --- ends
 
     async def finish(self, channel: Channel, stdin: bytes, timeout_s: float | None) -> Exit | Failure:
-        """Send stdin and wait for the end; kill the sandbox of a guest that does not keep the deadline."""
+        """Send stdin and wait for the end; kill the sandbox if its guest does not keep the deadline."""
         if (
             timeout_s is not None
-        ):  # watched for all: a cancel scope for each takes as long as the rest of this
+        ):  # one task watches all deadlines: a cancel scope for each takes as long as the rest of this
             self._deadlines[channel] = time.monotonic() + timeout_s + _CLIENT_GRACE_S
         try:
             if stdin:
@@ -342,7 +342,7 @@ class GuestSession:
             await self.abandon(channel)
 
     async def abandon(self, channel: Channel) -> None:
-        """Kill what still runs on a channel and wait a moment for its end."""
+        """Kill the command on a channel if it still runs, and wait a moment for its end."""
         if channel.end is not None or channel.error is not None:
             return
         channel.post(frames.KILL)
@@ -350,17 +350,17 @@ class GuestSession:
             await channel.wait()
 
     async def _count_oom_kills(self) -> int:
-        """The number of OOM kills that the fence reports, or else the guest."""
+        """The number of OOM kills, as reported by the fence or else by the guest."""
         use = await self.fence.usage()
         if use.oom_kills is None:
             use = await self.measure()
         return use.oom_kills or 0
 
     async def find_cause(self, end: Exit) -> EndedBy:
-        """Find out what ended a command: its exit may be due to a limit that the kernel enforces.
+        """Find the cause of a command's end, which may be a limit that the kernel enforces.
 
         The memory limit kills a process, which a shell reports as code 137. At the limit on processes, a program that
-        needs another thread aborts. One file that alone grows beyond the limit on disk ends the program that writes it.
+        needs another thread aborts. If a single file grows beyond the limit on disk, the program that writes it ends.
 
         A supervisor has already found the cause: only it knows which kills were reported before.
         """
@@ -379,12 +379,12 @@ class GuestSession:
 
 
 def _encode_environment(variables: Mapping[str, str]) -> bytes:
-    """Fields of an OPEN record; of two with the same name the later one counts."""
+    """Fields of an OPEN record; of two with the same name, the later one takes effect."""
     return frames.encode_record([("env", f"{name}={value}") for name, value in variables.items()])
 
 
 def is_word(text: object) -> bool:
-    """Whether the kernel accepts it as an argument: text without NUL that encodes with `surrogateescape`."""
+    """Whether the kernel accepts a value as an argument: text without NUL that encodes with `surrogateescape`."""
     try:
         return isinstance(text, str) and b"\0" not in text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

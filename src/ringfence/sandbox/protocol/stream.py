@@ -1,4 +1,4 @@
-"""The stream over the pipes of a process, and what tasks wait with for its bytes."""
+"""Implements the stream over the pipes of a process, with buffers and a condition on which tasks wait."""
 
 import asyncio
 import fcntl
@@ -15,11 +15,11 @@ from ringfence.descriptor_stream import DescriptorStream
 _PIPE_BYTES = 1024 * 1024
 _JOIN_BELOW = 4096
 _PIECE = 128 * 1024
-"""Sent at a time. Whoever does not take a piece in time is taken for dead."""
+"""Bytes sent at a time. A reader that does not take a piece in time is taken for dead."""
 
 
 def pipe_stream() -> tuple[DescriptorStream, int, int]:
-    """A stream over two new pipes, and a process's stdin and stdout at its other end, which the caller closes."""
+    """A stream over two new pipes, and the stdin and stdout for a process at its other end, which the caller closes."""
     stdin, write_fd = _pipe()
     read_fd, stdout = _pipe()
     return DescriptorStream(read_fd, write_fd), stdin, stdout
@@ -27,16 +27,16 @@ def pipe_stream() -> tuple[DescriptorStream, int, int]:
 
 def _pipe() -> tuple[int, int]:
     read_fd, write_fd = os.pipe()
-    with suppress(OSError):  # the user's pipe allowance is used up: slower, not wrong
+    with suppress(OSError):  # the user's limit on pipe buffers is reached: slower, but correct
         fcntl.fcntl(read_fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     return read_fd, write_fd
 
 
 class Wakeup:
-    """Lets tasks wait for the next change of something.
+    """A condition: tasks wait for the next change of a state.
 
-    Futures of asyncio, and not an `anyio.Event` for each change: with those a command takes 15 µs more processor time,
-    of 115.
+    Uses futures of asyncio rather than an `anyio.Event` for each change, with which a command takes 15 µs more
+    processor time, of 115.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Wakeup:
 
 
 class ByteQueue:
-    """Bytes that have come and wait for their reader. False while it is empty."""
+    """A buffer of received bytes that wait for their reader. False while it is empty."""
 
     def __init__(self) -> None:
         self._chunks: deque[bytes | bytearray] = deque()
@@ -72,7 +72,7 @@ class ByteQueue:
         return bool(self._chunks)
 
     def append(self, chunk: bytes) -> None:
-        """Add bytes. Small pieces are joined: a window full of single bytes would weigh fifty times its size."""
+        """Add bytes. Small pieces are joined, as a window full of single bytes would take fifty times its size."""
         last = self._chunks[-1] if self._chunks else None
         if isinstance(last, bytearray) and len(last) < _JOIN_BELOW:
             last += chunk
@@ -80,7 +80,7 @@ class ByteQueue:
             self._chunks.append(bytearray(chunk) if len(chunk) < _JOIN_BELOW else chunk)
 
     def pop(self, max_bytes: int) -> bytes:
-        """Take up to so many bytes from the front."""
+        """Remove and return up to this many bytes from the front."""
         chunk = self._chunks.popleft()
         if len(chunk) > max_bytes:
             self._chunks.appendleft(chunk[max_bytes:])
@@ -93,7 +93,7 @@ class ByteQueue:
 
 
 class SendQueue:
-    """Bytes that wait to be sent on a stream; what is queued in one turn of the event loop goes out together."""
+    """A queue of bytes to be sent on a stream; bytes queued in one turn of the event loop are sent together."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
@@ -101,9 +101,9 @@ class SendQueue:
         self._has_parts = Wakeup()
         self._has_sent = Wakeup()
         self.size = 0
-        """How many bytes wait."""
+        """How many bytes are queued."""
         self.sending_since: float | None = None
-        """When the piece that is being sent was begun (`time.monotonic`); None: nothing is."""
+        """When sending the current piece began (`time.monotonic`); None while nothing is being sent."""
 
     def append(self, data: bytes | memoryview) -> None:
         """Queue bytes, which must not change any more."""
@@ -112,13 +112,13 @@ class SendQueue:
         self._has_parts.notify_all()
 
     def clear(self) -> None:
-        """Drop what waits."""
+        """Drop the queued bytes."""
         self._parts.clear()
         self.size = 0
         self._has_sent.notify_all()
 
     async def run(self) -> None:
-        """Send what is queued, until cancelled. What nobody reads any more is dropped: the reader sees that."""
+        """Send queued bytes until cancelled. If the other end is gone, drop them: the reading task notices it."""
         while True:
             if not self._parts:
                 await self._has_parts.wait()
@@ -142,7 +142,7 @@ class SendQueue:
         return b"".join(parts)
 
     async def wait_until_below(self, size: int) -> None:
-        """Wait until fewer bytes than this wait to be sent."""
+        """Wait until fewer bytes than this are queued."""
         while self.size >= size:
             await self._has_sent.wait()
 
