@@ -38,7 +38,7 @@ for folder in map(Path, sys.argv[1:]):
 
 @dataclass(frozen=True)
 class Books:
-    """The rows of a crew's database."""
+    """The rows of a fleet's database."""
 
     jobs: Sequence[Mapping[str, Any]]
     attempts: Sequence[Mapping[str, Any]]

@@ -118,7 +118,7 @@ def _agent(crew: FleetFiles, number: int, runtime: str, means: Means) -> dict[st
     (workspace / "note.txt").write_text("one\n")
     for path in (workspace, workspace / "note.txt"):
         if os.geteuid() == 0:
-            os.chown(path, 12_345, 12_345)  # root's own directories are refused as workspaces
+            os.chown(path, 12_345, 12_345)  # some sandboxes are refused on root's own files
     agent: dict[str, Any] = {
         "prompt": prompt(1 + number % 3),
         "workspace": str(workspace),

@@ -174,7 +174,7 @@ def test_a_grant_for_the_agent_holds_for_its_next_job_only(asks: FleetFiles):
 
 
 def test_a_person_is_notified_of_questions_failures_and_changes(crew: FleetFiles):
-    """The fleet's hooks notify of all questions, failures and changes; an agent's `on_waiting` hook of its questions."""
+    """Fleet hooks notify of all questions, failures and changes; an agent's `on_waiting` hook of its questions."""
     with receiver() as fleet, receiver() as own:
         agent = {**_common(crew), "hooks": {"on_waiting": [{"type": "webhook", "url": own.url}]}}
         crew.write(
