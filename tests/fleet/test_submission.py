@@ -97,7 +97,7 @@ async def test_replace_ends_the_old_one(database: Database, tmp_path: Path):
     """`replace` cancels the old job and names the new one; a repeated key cancels nothing."""
     first = await _submit(database, tmp_path, "replace", slot="1")
     second = await _submit(database, tmp_path, "replace", slot="2")
-    repeat_request = await _submit(database, tmp_path, "replace", slot="2")
+    again = await _submit(database, tmp_path, "replace", slot="2")
     assert first.job is not None
     assert second.job is not None
     old = await Jobs(database).get(first.job.id)
@@ -105,7 +105,7 @@ async def test_replace_ends_the_old_one(database: Database, tmp_path: Path):
     assert old is not None
     assert new is not None
     assert (old.state, second.job.id in old.reason) == (JobState.CANCELLED, True)
-    assert (new.state, repeat_request.is_new, repeat_request.replaced) == (JobState.QUEUED, False, ())
+    assert (new.state, again.is_new, again.replaced) == (JobState.QUEUED, False, ())
 
 
 async def test_replace_does_both_or_neither(database: Database, tmp_path: Path):

@@ -43,8 +43,8 @@ async def test_the_same_trigger_twice_is_one_job(database: Database):
     """A deduplication key creates one job; later requests with it receive that job."""
     jobs = Jobs(database)
     first, is_new = await jobs.add(new(dedupe_key="slot-1"))
-    repeat_request, is_new_again = await jobs.add(new(dedupe_key="slot-1", prompt="another"))
-    assert (is_new, is_new_again, repeat_request.id) == (True, False, first.id)
+    again, is_new_again = await jobs.add(new(dedupe_key="slot-1", prompt="another"))
+    assert (is_new, is_new_again, again.id) == (True, False, first.id)
     assert await jobs.blob(first.id, "prompt") == b"mend it"
 
 
@@ -352,15 +352,15 @@ class Life(RuleBasedStateMachine):
     @rule(
         attempt=attempts_known,
         state=st.sampled_from([s for s in JobState if s.is_terminal]),
-        repeat_request=st.booleans(),
+        again=st.booleans(),
     )
-    def end(self, attempt: Attempt | None, state: JobState, *, repeat_request: bool) -> None:
+    def end(self, attempt: Attempt | None, state: JobState, *, again: bool) -> None:
         if attempt is None:
             return
 
         async def act() -> Job | None:
             return await Attempts(self.database).end(
-                attempt, state, retry_at=datetime.now(UTC) if repeat_request else None
+                attempt, state, retry_at=datetime.now(UTC) if again else None
             )
 
         ended = anyio.run(act)

@@ -59,8 +59,8 @@ async def test_another_attempt_has_a_new_clone_unless_it_goes_on(
     places = JobWorkspaces(tmp_path / "clones")
     async with places.of(_attempt(2), settings, as_it_was_left=as_it_was_left) as clone:
         assert (clone / "made").exists() == is_kept
-    async with places.of(_attempt(2), settings) as repeat_request:
-        assert (repeat_request == clone, (repeat_request / "made").exists()) == (True, is_kept)
+    async with places.of(_attempt(2), settings) as again:
+        assert (again == clone, (again / "made").exists()) == (True, is_kept)
     places.release("j1")
 
 
