@@ -1,4 +1,4 @@
-"""What can be read of a fleet: its jobs, agents, schedules, workers and spend, as the models of the API.
+"""Reads a fleet's jobs, agents, schedules, workers and spend as the models of the API.
 
-The HTTP API and the commands that run without a daemon read through these functions and no others.
+Both the HTTP API and the commands that run without a daemon read only through these functions.
 """

@@ -1,4 +1,4 @@
-"""Reads agents: their configuration, their jobs in numbers, their spend."""
+"""Reads agents: their configuration, counts of their jobs, and their spend."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -37,11 +37,11 @@ from ringfence.secret.redact import REPLACEMENT
 _REFERENCE = re.compile(r"\$\{secret:[^}]*\}")
 _USER = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 _SECRET_KEYS = ("secret", "token", "url")
-"""Keys whose values may be secrets that a variable stood for in the file."""
+"""Keys whose values may be secrets that came from a variable in the file."""
 
 
 async def list_agents(source: FleetSource) -> list[AgentAnswer]:
-    """All configured agents in the order of the files; without a configuration, those that have jobs.
+    """All configured agents in the order of the files; without a configuration, the agents that have jobs.
 
     Raises:
         InfrastructureFault: The database cannot be read.
@@ -59,7 +59,7 @@ async def show_agent(source: FleetSource, name: str) -> AgentDetail:
     """An agent with its configuration.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such agent.
         InfrastructureFault: The database cannot be read.
     """
     counts, waiting = await source.counts(), await source.waiting()
@@ -105,7 +105,11 @@ def _fields(
 
 
 def _configured(agent: Agent | None) -> dict[str, Any]:
-    """What the configuration says of an agent; None: not known."""
+    """The fields of an agent that come from its configuration.
+
+    Args:
+        agent: The configured agent; None: its configuration is not known.
+    """
     if agent is None:
         return {"description": None, "runtime": "", "model": "", "workspace": None, "triggers": []}
     settings = agent.settings
@@ -125,7 +129,7 @@ def _configured(agent: Agent | None) -> dict[str, Any]:
 
 
 def _when(path: str, trigger: Trigger) -> str:
-    """When a trigger creates a job, for people."""
+    """A text for people that says when a trigger creates a job."""
     match trigger:
         case WebhookTrigger():
             return f"a request to /hooks/{path}"
@@ -153,7 +157,7 @@ def _configuration(source: FleetSource, name: str) -> Iterator[ConfiguredValue]:
 
 
 def _without_secrets(key: str, each: ExplicitValue, redactor: Redactor) -> Any:
-    """A value without secrets: variables stand in files for them, and are replaced when the files are read."""
+    """A value without secrets, which reading the files has put in the place of variables."""
     return redactor.redact(_hidden(key, each.value))
 
 
@@ -170,5 +174,5 @@ def _hidden(key: str, value: Any) -> Any:
 
 
 def without_password(address: str) -> str:
-    """An address without the user name and password in it."""
+    """An address without its user name and password."""
     return _USER.sub(f"://{REPLACEMENT}@", address)

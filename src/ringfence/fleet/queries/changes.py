@@ -1,4 +1,4 @@
-"""Finds out which jobs, agents, workers and questions have changed."""
+"""Detects which jobs, agents, workers and questions have changed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from ringfence.fleet.store.tables import AGENTS, INBOX, JOBS, SCHEDULES, WORKERS
 Noun = Literal["job", "agent", "schedule", "worker", "inbox", "reset"]
 _MAX_JOBS = 1000
 _OVERLAP_MS = 2000
-"""A transaction that began before the last look may be committed after it, with an older time."""
+"""A transaction that began before the last read may commit after it, with an older time of change."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Something that has changed, was created or was removed. `reset`: more than can be listed."""
+    """An object that was changed, created or removed. `reset`: more changes than can be listed."""
 
     noun: Noun
     id: str = ""
@@ -27,7 +27,7 @@ class Change:
 
 @dataclass
 class ChangeReader:
-    """Compares the database with what it was at the last call.
+    """Compares the database with its state at the last call.
 
     Args:
         database: The fleet's database.
@@ -35,12 +35,12 @@ class ChangeReader:
 
     database: Database
     _jobs: dict[str, int] = field(default_factory=dict)
-    """The times of change of the jobs that were reported last."""
+    """The time of change of each job that was reported last."""
     _last_ms: int = -1
     _rows: dict[tuple[Noun, str], tuple[Any, ...]] = field(default_factory=dict)
 
     async def read(self) -> list[Change]:
-        """What has changed since the last call; the first call returns nothing.
+        """The changes since the last call; the first call returns none.
 
         Raises:
             InfrastructureFault: The database cannot be read.
@@ -51,7 +51,7 @@ class ChangeReader:
         if self._last_ms < 0:
             self._last_ms = connection.execute(select(func.max(JOBS.c.changed_ms))).scalar() or 0
             known = connection.execute(_changed_since(self._last_ms - _OVERLAP_MS)).all()
-            self._jobs = {row.id: row.changed_ms for row in known}  # at most _MAX_JOBS and one
+            self._jobs = {row.id: row.changed_ms for row in known}  # at most _MAX_JOBS + 1
             self._rows = dict(_rows_in(connection))
             return
         yield from self._job_changes(connection)
@@ -86,7 +86,7 @@ def _changed_since(ms: int) -> Select[Any]:
 
 
 def _rows_in(connection: Connection) -> Iterator[tuple[tuple[Noun, str], tuple[Any, ...]]]:
-    """The rows of small tables, by noun and name, without what changes all the time."""
+    """The rows of the small tables, by noun and name, without columns that change all the time."""
     for name, *values in connection.execute(select(AGENTS.c.name, AGENTS.c.is_enabled)):
         yield ("agent", name), tuple(values)
     columns = (SCHEDULES.c.agent, SCHEDULES.c.name, SCHEDULES.c.is_paused, SCHEDULES.c.last_slot_ms)

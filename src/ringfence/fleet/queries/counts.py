@@ -1,4 +1,4 @@
-"""Counts of jobs by agent and state, and each agent's last job: read once, and again when a job has changed."""
+"""Caches the counts of jobs by agent and state, and each agent's last job, until a job changes."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from ringfence.job.state import JobState
 
 GOOD_ENDS = (JobState.SUCCEEDED, JobState.UNVERIFIED, JobState.ENDED)
 _FRESH_S = 1.0
-"""Removed jobs change no other job: they are counted for this long."""
+"""How long counts are used if no job changes: the removal of jobs is seen only after this time."""
 _STATES = frozenset(state.value for state in JobState)
 
 
@@ -26,26 +26,26 @@ class FleetCounts:
     """The jobs of a fleet at one moment."""
 
     states: Mapping[str, Mapping[JobState, int]]
-    """By agent."""
+    """The number of jobs by agent and state."""
     unreadable: int
-    """Jobs in states that this version does not know."""
+    """The number of jobs in states that this version does not know."""
     today: Mapping[str, Mapping[JobState, int]]
-    """How the jobs of each agent ended today."""
+    """The number of jobs that ended today, by agent and end state."""
     last_jobs: Mapping[str, Job]
     """The newest job of each agent."""
     spend: Mapping[str, Usage]
     """What each agent spent today."""
 
     def total(self, *states: JobState) -> int:
-        """How many jobs of all agents are in one of some states."""
+        """The number of jobs of all agents in any of the given states."""
         return sum(counts.get(state, 0) for counts in self.states.values() for state in states)
 
     def succeeded_today(self, agent: str | None = None) -> int:
-        """How many jobs of an agent, or of all, ended today in a good state."""
+        """The number of jobs of an agent, or of all agents, that ended today in a good state."""
         return self._today(agent, lambda state: state in GOOD_ENDS)
 
     def failed_today(self, agent: str | None = None) -> int:
-        """How many jobs of an agent, or of all, ended today in another state, without cancelled ones."""
+        """The number of jobs of an agent, or of all, that ended today in another state, except cancelled ones."""
         return self._today(agent, lambda state: state not in (*GOOD_ENDS, JobState.CANCELLED))
 
     def _today(self, agent: str | None, is_counted: Callable[[JobState], bool]) -> int:
@@ -54,7 +54,7 @@ class FleetCounts:
 
 
 class CountsCache:
-    """Reads the counts of a database no more often than they change."""
+    """Reads the counts of a database again only when they have changed."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -64,7 +64,7 @@ class CountsCache:
         self._fresh_until = float("-inf")
 
     async def get(self, day_began: datetime) -> FleetCounts:
-        """The counts of now.
+        """The current counts.
 
         Args:
             day_began: The start of today in the fleet's time zone.
@@ -104,7 +104,7 @@ def _count(connection: Connection, day_began: datetime) -> FleetCounts:
 
 
 def _count_ends(connection: Connection, day_began: datetime) -> dict[str, dict[JobState, int]]:
-    """Count the ends of today. Grouped by an expression: SQLite would else walk through the index by agent and state."""
+    """Count the jobs that ended today. Grouping by an expression keeps SQLite off the index by agent and state."""
     agent = JOBS.c.agent.concat("")
     query = (
         select(agent, JOBS.c.state, func.count())

@@ -9,7 +9,7 @@ from ringfence.fleet.store.inbox import Entry, Inbox
 async def list_inbox(
     database: Database, *, is_open: bool | None = None, agent: str | None = None, limit: int = 50
 ) -> list[InboxAnswer]:
-    """Questions, the newest first.
+    """Questions, newest first.
 
     Raises:
         InfrastructureFault: The database cannot be read.
@@ -22,7 +22,7 @@ async def show_inbox(database: Database, entry_id: str) -> InboxAnswer:
     """One question.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such question.
         InfrastructureFault: The database cannot be read.
     """
     return _answer(await Inbox(database).get(entry_id))
@@ -42,7 +42,7 @@ async def answer_inbox(database: Database, entry_id: str, wanted: AnswerRequest,
 
 
 async def list_grants(database: Database) -> list[GrantAnswer]:
-    """The rules that agents were granted for all their jobs.
+    """The rules that were granted to agents for all their jobs.
 
     Raises:
         InfrastructureFault: The database cannot be read.

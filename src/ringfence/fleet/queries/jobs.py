@@ -32,16 +32,16 @@ from ringfence.journal import find_last_event, run_dir
 
 MAX_LISTED = 1000
 _ROUNDED = timedelta(milliseconds=1)
-"""Times are stored in whole milliseconds, ids hold microseconds."""
+"""The tolerance for rounding: times are stored in whole milliseconds, while ids contain microseconds."""
 
 
 @dataclass(frozen=True)
 class JobFilters:
-    """Which jobs are listed. Every filter that is set narrows the list."""
+    """Selects the jobs to list. Every filter that is set narrows the list."""
 
     agent: str | None = None
     states: Sequence[JobState] = ()
-    """Jobs in one of these; empty: in any."""
+    """Jobs in one of these states; empty: in any state."""
     trigger: str | None = None
     """The kind of trigger, or `KIND/NAME`."""
     since: datetime | None = None
@@ -49,17 +49,17 @@ class JobFilters:
     until: datetime | None = None
     """Jobs created before this time."""
     parent: str | None = None
-    """Jobs that repeat, fork or follow this job; its id, or the end of it."""
+    """Jobs that repeat, fork or follow this job, named by its id or the end of its id."""
     text: str | None = None
-    """Jobs with this text in their title or reason, in upper or lower case."""
+    """Jobs with this text in their title or reason, ignoring case."""
     before: str | None = None
-    """Jobs older than this one; its id, or the end of it."""
+    """Jobs older than this one, named by its id or the end of its id."""
     limit: int = 50
-    """At most so many, up to `MAX_LISTED`."""
+    """The maximum number of jobs, up to `MAX_LISTED`."""
 
 
 async def list_jobs(source: FleetSource, filters: JobFilters) -> list[JobAnswer]:
-    """Jobs, the newest first.
+    """Jobs, newest first.
 
     Raises:
         UsageError: There is no such agent, parent, or job to continue after.
@@ -67,7 +67,7 @@ async def list_jobs(source: FleetSource, filters: JobFilters) -> list[JobAnswer]
     """
     jobs = Jobs(source.database)
     before, parent = filters.before, filters.parent
-    if before is not None and not is_job_id(before):  # the job of a whole id may have been removed by now
+    if before is not None and not is_job_id(before):  # a complete id may be of a job removed since
         before = (await jobs.resolve(before)).id
     if parent is not None and not is_job_id(parent):
         parent = (await jobs.resolve(parent)).id
@@ -110,20 +110,20 @@ def _select(
 
 
 def _aware(at: datetime) -> datetime:
-    """A time in UTC; one without a time zone is in UTC already."""
+    """A time in UTC; a time without a time zone is taken as UTC."""
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def _id_prefix(at: datetime) -> str:
-    """The beginning of the ids of jobs that were created at a time: ids are in the order of time, and indexed."""
+    """The beginning of the ids of jobs created at a time. Ids are ordered by time and indexed."""
     return f"{at:%Y%m%d-%H%M%S-%f}"
 
 
 async def _check_agent(source: FleetSource, jobs: Jobs, agent: str) -> None:
-    """Check that an agent is configured, or that it has jobs from the time when it was.
+    """Check that an agent is configured, or has jobs from when it was configured.
 
     Raises:
-        UsageError: Neither.
+        UsageError: Neither holds.
     """
     if source.fleet is not None and not await jobs.list(agent=agent, limit=1):
         source.fleet.agent(agent)
@@ -138,7 +138,7 @@ async def find_job(source: FleetSource, reference: str) -> Job:
     """The job whose id is, or ends in, a reference.
 
     Raises:
-        UsageError: There is none, or several.
+        UsageError: No job matches, or several do.
         InfrastructureFault: The database cannot be read.
     """
     return await Jobs(source.database).resolve(reference)
@@ -166,20 +166,20 @@ async def show_job(source: FleetSource, reference: str) -> JobDetail:
 
 
 async def _last_run(job: Job) -> tuple[JobEnded | None, ChangesState]:
-    """The end of a job's last run, and what has become of its changes, as far as its record is on this machine."""
+    """The end of a job's last run and the state of its changes, if its record is on this machine."""
     if job.run_id is None:
         return None, "none"
     path = run_dir(job.run_id)
     if not path.is_dir():
         return None, "unknown"
-    with suppress(RecordError):  # the record's own page says what is wrong with it
+    with suppress(RecordError):  # the record's own page reports the problem
         ended = await anyio.to_thread.run_sync(find_last_event, path, "job.ended")
         return ended if isinstance(ended, JobEnded) else None, await changes_state(path)
     return None, "unknown"
 
 
 async def list_attempts(source: FleetSource, job: Job) -> list[AttemptAnswer]:
-    """The attempts at a job, the first one first.
+    """The attempts at a job, oldest first.
 
     Raises:
         InfrastructureFault: The database cannot be read.
@@ -210,10 +210,10 @@ def _attempt(row: RowMapping) -> AttemptAnswer:
 def _limits(
     job: Job, configuration: bytes | None, attempts: Sequence[AttemptAnswer], ended: JobEnded | None
 ) -> list[LimitAnswer]:
-    """The limits of a job's agent as it was configured when the job was created."""
+    """The limits of a job's agent, as configured when the job was created."""
     try:
         limits = agent_settings(configuration, job).limits
-    except InfrastructureFault:  # another version wrote it
+    except InfrastructureFault:  # another version of ringfence wrote the configuration
         limits = LimitSettings()
     allowed_tokens = limits.tokens if job.allowed_tokens is None else min(limits.tokens, job.allowed_tokens)
     return [

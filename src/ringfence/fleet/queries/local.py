@@ -1,4 +1,4 @@
-"""Reads a fleet's database while no daemon runs, and responds as the daemon's API does."""
+"""Answers the API's read requests from a fleet's database while no daemon runs."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -34,14 +34,14 @@ _Result = TypeVar("_Result")
 
 
 def open_reader(state: Path | None = None, *, server: str | None = None) -> "FleetClient | LocalReader":
-    """A client of a server, or of the daemon if it runs; else a reader of the fleet's database.
+    """A client of a server, or of the daemon if it runs; otherwise a reader of the fleet's database.
 
     Args:
         state: The state directory; None: the user's.
         server: The URL of a server.
 
     Raises:
-        NoDaemon: There is neither.
+        NoDaemon: There is neither a daemon nor a database.
         UsageError: The URL cannot be used, or there is no token for it.
     """
     if server is not None:
@@ -61,19 +61,19 @@ class FoundFleet:
     """The fleet whose database is read without a daemon."""
 
     url: str
-    """The address of its database."""
+    """The address of the database."""
     file: Path | None
-    """Its file; None: not known, as on a machine that only has workers."""
+    """The fleet's file; None: not known, as on a machine that only has workers."""
     fleet: Fleet | None
-    """Its configuration; None: it cannot be read, or is not trusted."""
+    """The configuration; None: it cannot be read, or is not trusted."""
 
 
 def find_fleet(state: Path, environ: Mapping[str, str]) -> FoundFleet | None:
-    """The fleet of the project that the user is in, or the one that was started last; None if there is none.
+    """The fleet of the current project, or the fleet that was started last; None if there is none.
 
     Args:
         state: The state directory.
-        environ: The environment: on a machine that only has workers, it names the database.
+        environ: The environment, which names the database on a machine that only has workers.
 
     Raises:
         ConfigurationError, PolicyRefused: The fleet's file cannot be used, and nothing else names a database.
@@ -95,9 +95,9 @@ def find_fleet(state: Path, environ: Mapping[str, str]) -> FoundFleet | None:
 
 
 def _file(state: Path) -> Path | None:
-    """The file of the fleet that is read: that of the project, if it has one; else the last one's."""
+    """The file of the fleet to read: the project's file if there is one, otherwise that of the last fleet."""
     here = None
-    with suppress(OSError):  # the current directory is gone
+    with suppress(OSError):  # the current directory was removed
         here = find_project_file(Path.cwd())
     folder = state / "fleet"
     if here is not None and database_file(folder, here) != database_file(folder, None):
@@ -108,7 +108,7 @@ def _file(state: Path) -> Path | None:
 
 
 class LocalReader:
-    """Responds to `get` as `FleetClient` does, from a fleet's database. Changes nothing but answers to questions.
+    """Responds to `get` as `FleetClient` does, from a fleet's database. It changes nothing but answers to questions.
 
     Args:
         found: The fleet.
@@ -120,7 +120,7 @@ class LocalReader:
         self._state = state
 
     def get(self, *parts: str, **query: Any) -> Any:
-        """What the daemon would respond to a request.
+        """The daemon's response to a request.
 
         Raises:
             UsageError: There is no such job or agent.
@@ -130,7 +130,7 @@ class LocalReader:
         return self._read(lambda source: _respond(source, parts, query))
 
     def answer(self, question: str, wanted: AnswerRequest, *, by: str) -> Any:
-        """Answer a question; its job starts again with the next daemon.
+        """Answer a question; its job continues under the next daemon.
 
         Raises:
             UsageError, PolicyRefused: As `Inbox.answer`.
@@ -204,7 +204,7 @@ def _states(names: list[str]) -> list[JobState]:
 
 
 def _plain(found: Any) -> Any:
-    """Models as JSON holds them."""
+    """Convert models to the values that JSON can represent."""
     if isinstance(found, BaseModel):
         return found.model_dump(mode="json")
     return [_plain(each) for each in found] if isinstance(found, list) else found

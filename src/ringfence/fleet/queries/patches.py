@@ -1,4 +1,4 @@
-"""Reads the patch in a run's record, page by page: an agent may have written one of 256 MiB."""
+"""Reads the patch in a run's record page by page, since it may have up to 256 MiB."""
 
 import os
 import re
@@ -26,9 +26,9 @@ class PatchFile:
     """One file of a patch."""
 
     path: str
-    """Relative to the workspace; bytes that are no UTF-8 are written as `\\xNN`."""
+    """The path relative to the workspace; bytes that are not valid UTF-8 are written as `\\xNN`."""
     start: int
-    """Where its part of the patch begins, in bytes."""
+    """The byte offset of the file's part of the patch."""
     end: int = 0
     kind: str = "modified"
     """`added`, `modified` or `deleted`."""
@@ -36,11 +36,11 @@ class PatchFile:
     deletions: int = 0
     is_binary: bool = False
     mode: str = ""
-    """The mode after the change, where it changed."""
+    """The mode after the change, if it changed."""
 
 
 def read_files(run: Path) -> tuple[PatchFile, ...]:
-    """The files of the patch in a run's directory, in the order of the patch; none if it has no patch.
+    """The files of the patch in a run's directory, in the order of the patch; empty if there is no patch.
 
     Raises:
         RecordError: The patch cannot be read.
@@ -57,13 +57,13 @@ def read_files(run: Path) -> tuple[PatchFile, ...]:
 
 @dataclass(frozen=True)
 class PatchLines:
-    """A page of the lines of a file's part of a patch."""
+    """A page of the patch of one file."""
 
     lines: list[str]
     total: int
-    """Lines of all pages."""
+    """The number of lines of all pages."""
     numbers: tuple[int, int] | None
-    """The numbers that the next lines of the file have before and after the change; None: a hunk has not begun."""
+    """The line numbers before and after the change at the start of the page; None: no hunk has begun there."""
 
 
 def read_lines(run: Path, path: str, *, offset: int, limit: int) -> PatchLines:
@@ -71,9 +71,9 @@ def read_lines(run: Path, path: str, *, offset: int, limit: int) -> PatchLines:
 
     Args:
         run: The run's directory.
-        path: The file, as `PatchFile.path` has it.
-        offset: The first line, from 0.
-        limit: At most so many lines; each has at most 4,000 characters.
+        path: The file, as in `PatchFile.path`.
+        offset: The first line, counted from 0.
+        limit: The maximum number of lines; each is cut at 4,000 characters.
 
     Raises:
         RecordError: The patch has no such file, or cannot be read.
@@ -96,9 +96,9 @@ def read_lines(run: Path, path: str, *, offset: int, limit: int) -> PatchLines:
 
 
 def _numbers_at(lines: Sequence[bytes], offset: int) -> tuple[int, int] | None:
-    """The numbers that the next lines have from an offset on."""
+    """The line numbers before and after the change at an offset."""
     before = lines[:offset]
-    # Lines of contents begin with a space, a sign or a backslash, so that this is a heading.
+    # Content lines begin with a space, a sign or a backslash, so a line that begins with `@@ ` is a hunk header.
     start = next((index for index in reversed(range(len(before))) if before[index].startswith(b"@@ ")), None)
     heading = None if start is None else _HUNK.match(before[start])
     if start is None or heading is None:
@@ -130,7 +130,7 @@ class _Indexer:
         self._patch = patch
         self._files: list[PatchFile] = []
         self._removed = self._added = 0
-        """Lines of the present hunk that are still to come."""
+        """The numbers of removed and added lines of the current hunk that are still to be read."""
 
     def files(self) -> list[PatchFile]:
         position = 0
@@ -173,7 +173,7 @@ class _Indexer:
 
 
 def _path(names: bytes) -> str:
-    """The path in `a/PATH b/PATH`; both are the same, as patches of records name no renames."""
+    """The path in `a/PATH b/PATH`; both are equal, since patches in records contain no renames."""
     if names.startswith(b'"'):
         raw = _ESCAPE.sub(_unescape, names[1 : (len(names) - 1) // 2 - 1])
     else:

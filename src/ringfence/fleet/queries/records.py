@@ -1,4 +1,4 @@
-"""Reads the records of runs, wherever they are: on this machine, or in the fleet's record store."""
+"""Reads the records of runs, on this machine or in the fleet's record store."""
 
 import socket
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ _MAX_WARNINGS = 1000
 
 
 class RecordElsewhere(RingfenceError):
-    """The record of a run lies on another machine.
+    """The record of a run is on another machine.
 
     Args:
         run_id: The run.
@@ -65,24 +65,24 @@ class FoundRecord:
     """A record that can be read on this machine."""
 
     path: Path
-    """The run's directory, or an unpacked copy of it."""
+    """The run's directory, or an extracted copy of it."""
     is_here: bool
-    """Whether the run was on this machine, so that its changes can be applied."""
+    """Whether the run was on this machine, so that its changes can be applied here."""
     host: str
 
 
 async def find_job_record(source: FleetSource, job: Job, number: int | None = None) -> FoundRecord | None:
-    """The record of an attempt at a job; None if it has no attempt yet.
+    """The record of an attempt at a job; None if there is no attempt yet.
 
     Args:
         source: The fleet.
         job: The job.
-        number: Which attempt; None: the last one.
+        number: The number of the attempt; None: the last one.
 
     Raises:
         UsageError: There is no such attempt.
         RecordElsewhere: The record is on another machine.
-        RecordError: It was removed, or its copy cannot be used.
+        RecordError: The record was removed, or its copy cannot be used.
         InfrastructureFault: The database or the record store cannot be read.
     """
     wanted = job.attempt if number is None else number
@@ -102,7 +102,7 @@ async def find_job_record(source: FleetSource, job: Job, number: int | None = No
     if host != socket.gethostname():
         raise RecordElsewhere(run_id, host)
     if row["ended_ms"] is None:
-        return None  # the attempt has begun, and its run has not
+        return None  # the attempt has begun, but its run has not
     raise RecordError(f"the record of run {run_id!r} was removed from this machine, or its run never began")
 
 
@@ -110,10 +110,10 @@ async def find_run(reference: str) -> FoundRecord:
     """A run of this machine.
 
     Args:
-        reference: Its id, or the beginning of it or of its last eight digits.
+        reference: The run's id, or the beginning of the id or of its last eight digits.
 
     Raises:
-        UsageError: There is none, or there are several.
+        UsageError: No run matches, or several do.
     """
     path = await anyio.to_thread.run_sync(resolve, reference)
     return FoundRecord(path, is_here=True, host=socket.gethostname())
@@ -126,7 +126,7 @@ def _store_of(source: FleetSource) -> RecordStore | None:
 
 
 def list_runs(paths: Sequence[Path]) -> list[RunAnswer]:
-    """The summaries of the runs in some directories. Blocks."""
+    """The summaries of the runs in these directories. This function blocks."""
     return [RunAnswer(**replace_surrogates(msgspec.to_builtins(summarize(path)))) for path in paths]
 
 
@@ -144,7 +144,7 @@ async def show_record(record: FoundRecord) -> RecordAnswer:
     """The summary of a run, and the verification of its record.
 
     Raises:
-        RecordError: There is no journal, or a file of keys is damaged.
+        RecordError: There is no journal, or a key file is damaged.
     """
     verified = await anyio.to_thread.run_sync(lambda: describe_verification(verify_run(record.path)))
     return RecordAnswer(
@@ -193,7 +193,7 @@ async def show_lines(record: FoundRecord, path: str, *, offset: int, limit: int)
 
 
 async def describe_restored(run: Path, restored: Restored | None) -> AppliedAnswer:
-    """What applying, undoing or rejecting the changes of a run has written to the workspace."""
+    """Describe what applying, undoing or rejecting the changes of a run wrote to the workspace."""
     if restored is None:
         return AppliedAnswer(run_id=run.name, state=await changes_state(run), files=[], notes=[])
     notes = [

@@ -1,4 +1,4 @@
-"""Reads schedules, and when they are due."""
+"""Reads schedules and their due times."""
 
 from datetime import UTC, datetime
 
@@ -9,7 +9,7 @@ from ringfence.fleet.store.schedules import ScheduleState, ScheduleStates
 
 
 async def list_schedules(source: FleetSource, agent: str | None = None) -> list[ScheduleAnswer]:
-    """The schedules of all agents, or of one; none where the configuration is not known.
+    """The schedules of all agents, or of one; empty if the configuration is not known.
 
     Raises:
         InfrastructureFault: The database cannot be read.
@@ -46,6 +46,6 @@ def _answer(
 
 
 def next_due(schedules: list[ScheduleAnswer], count: int) -> list[ScheduleAnswer]:
-    """The schedules that are due first."""
+    """The schedules that are due next."""
     due = [each for each in schedules if each.next_at is not None]
     return sorted(due, key=lambda each: (each.next_at, each.agent, each.name))[:count]

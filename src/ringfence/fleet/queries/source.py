@@ -1,4 +1,4 @@
-"""Where the state of a fleet is read: its database, its configuration, and its daemon where one runs."""
+"""Gives access to a fleet's state: its database, its configuration, and its daemon if one runs."""
 
 import shutil
 import time
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NOT_RUNNING = "no daemon is running; `ringfence fleet up` starts it"
 NO_WORKER = "no worker is running; `ringfence fleet worker` or `fleet.workers` starts one"
 _FULL_BYTES = 16 * 1024**2
-"""With less free space SQLite and the records of runs fail at any moment."""
+"""With less free disk space, SQLite and the records of runs may fail at any moment."""
 _FRESH_S = 1.0
 
 
@@ -36,36 +36,36 @@ class LiveWorkers:
     """The workers that are alive."""
 
     known: tuple[WorkerState, ...]
-    """Those that have registered."""
+    """The live workers that have registered."""
     count: int
-    """All of them."""
+    """The number of all live workers."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Why jobs do not start, or why nothing works on them."""
+    """The reasons why jobs do not start or do not run."""
 
     blocked: str | None
-    """What the fleet lacks to start any job: a daemon, a worker, or space on the disk."""
+    """What the fleet lacks to start any job: a daemon, a worker, or disk space."""
     fleet: str | None
-    """That, or what else keeps all jobs from starting."""
+    """`blocked`, or another reason that keeps all jobs from starting."""
     is_unattended: bool
-    """Whether no worker could have the jobs that were taken."""
+    """Whether no live worker can be executing the jobs that are marked as running."""
     names: Mapping[str, str]
-    """By agent, workspace, or `label:` and a label."""
+    """The reasons by agent, workspace, or `label:` and a label."""
     disabled: Mapping[str, str]
-    """By agent: what its configuration says."""
+    """The reasons of agents that their configuration disables, by agent."""
     agents: frozenset[str] | None
     """The configured agents; None: not known."""
 
     def of_agent(self, name: str) -> str | None:
-        """Why the queued jobs of an agent do not start."""
+        """The reason why the queued jobs of an agent do not start."""
         if self.agents is not None and name not in self.agents:
             return "there is no such agent any more"
         return self.disabled.get(name) or self.blocked or self.names.get(name) or self.fleet
 
     def of_job(self, job: Job) -> str | None:
-        """Why a job waits; None if it does not."""
+        """The reason why a job waits; None if it does not."""
         if job.state.is_terminal:
             return None
         if job.state is JobState.WAITING:
@@ -80,13 +80,13 @@ class Waiting:
 
 @dataclass
 class FleetSource:
-    """Everything that a fleet's state is read from.
+    """The sources of a fleet's state.
 
     Args:
         database: The fleet's database.
         state: The state directory.
-        configured: The fleet's configuration, where no daemon runs and its file can be read.
-        file: The fleet's file, where no daemon runs.
+        configured: The fleet's configuration, if no daemon runs and its file can be read.
+        file: The fleet's file, if no daemon runs.
         daemon: The daemon of this process.
     """
 
@@ -112,7 +112,7 @@ class FleetSource:
         """The time zone in which days begin."""
         try:
             return zone(self.fleet.settings.timezone if self.fleet is not None else None)
-        except UsageError:  # a machine that does not say which it has
+        except UsageError:  # the machine's time zone is not known
             return ZoneInfo("UTC")
 
     def start_of_day(self) -> datetime:
@@ -149,7 +149,7 @@ class FleetSource:
         return LiveWorkers(known, max(len(executors), len(self.daemon.supervisor.pids)))
 
     async def waiting(self) -> Waiting:
-        """Why jobs wait.
+        """The reasons why jobs wait.
 
         Raises:
             InfrastructureFault: The database cannot be read.

@@ -1,4 +1,4 @@
-"""Reads what agents spent, against their budgets."""
+"""Reads the spend of agents and compares it with their budgets."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -11,17 +11,17 @@ MAX_DAYS = 366
 
 
 async def report_spend(source: FleetSource, days: int = 14) -> SpendReport:
-    """What agents spent on each of the last days, today among them.
+    """What agents spent on each of the last days, including today.
 
     Args:
         source: The fleet.
-        days: How many, 1 to `MAX_DAYS`.
+        days: The number of days, 1 to `MAX_DAYS`.
 
     Raises:
         InfrastructureFault: The database cannot be read.
     """
     today = source.start_of_day()
-    # A day has 23 or 25 hours where the clock changes: each begins at midnight by that clock.
+    # A day on which the clocks change has 23 or 25 hours; each day begins at local midnight.
     starts = {
         day.isoformat(): datetime(day.year, day.month, day.day, tzinfo=source.timezone)
         for day in (today.date() - timedelta(days=back) for back in reversed(range(days)))
@@ -47,12 +47,12 @@ async def report_spend(source: FleetSource, days: int = 14) -> SpendReport:
 
 
 def fleet_budget(source: FleetSource, spent: Usage) -> BudgetAnswer:
-    """What all agents spent today of the fleet's budget."""
+    """What all agents spent of the fleet's budget today."""
     return _budget(spent, source.fleet.settings.budget if source.fleet is not None else BudgetSettings())
 
 
 def agent_budget(source: FleetSource, name: str, spent: Usage) -> BudgetAnswer:
-    """What an agent spent today of its budget."""
+    """What an agent spent of its budget today."""
     agent = source.fleet.agents.get(name) if source.fleet is not None else None
     return _budget(spent, agent.settings.budget if agent is not None else BudgetSettings())
 

@@ -73,7 +73,7 @@ def empty_status() -> StatusAnswer:
 
 
 async def list_machines(source: FleetSource) -> list[MachineAnswer]:
-    """The machines on which workers are alive, by name.
+    """The machines with live workers, ordered by name.
 
     Raises:
         InfrastructureFault: The database cannot be read.

@@ -1,4 +1,5 @@
 """Defines the tables of a fleet's database, in SQLite or PostgreSQL. Times are whole milliseconds since 1970, UTC."""
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
