@@ -1,4 +1,4 @@
-"""Durable execution: workflows that survive the death of their executor.
+"""Executes workflows durably: they survive the death of their executor.
 
 Importing this package imports neither DBOS nor SQLAlchemy; `open_engine` does.
 """
@@ -50,15 +50,15 @@ def open_engine(
 
     Args:
         url: `sqlite:///FILE`, or `postgresql://user@host/database`.
-        workflows: The workflows to run, by name: the engine is an executor. None: it only controls workflows.
-        concurrency: How many workflows an executor runs at once. One number for all executors of a database: that of the
-            executor that started last.
-        labels: What the executor can run besides workflows without a label.
-        recoveries: How often a workflow is taken over from an executor that died before it fails.
+        workflows: The workflows to run, by name, which makes the engine an executor. None: it only controls workflows.
+        concurrency: How many workflows an executor runs at once. All executors of a database share one number: that of
+            the executor that started last.
+        labels: The labels whose workflows the executor runs, in addition to workflows without a label.
+        recoveries: How often a workflow is taken over from dead executors before it fails.
 
     Raises:
-        UsageError: The URL is neither; on entering: this process has an executor already.
-        InfrastructureFault: On entering: the database cannot be reached, or lies on a file system without locks.
+        UsageError: The URL has neither form; on entering: this process already has an executor.
+        InfrastructureFault: On entering: the database cannot be reached, or is on a file system without locks.
     """
     if workflows is None:
         from ringfence.engine.client import Engine

@@ -1,4 +1,4 @@
-"""The context of workflows, their states, and JSON. DBOS is imported on first use, since that takes 0.4 s."""
+"""Defines the context and states of workflows, and their JSON values. Imports DBOS on first use: that takes 0.4 s."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -9,63 +9,63 @@ from typing import Any
 from ringfence.errors import UsageError
 
 Json = Any
-"""A JSON value. Steps return ids and small facts; large data is stored elsewhere and named."""
+"""A JSON value. Steps return ids and small facts; large data is stored elsewhere and referred to by name."""
 ERROR_LIMIT = 4000
-"""Characters of an error that are stored."""
+"""The maximum length of a stored error, in characters."""
 
 
 class WorkflowState(StrEnum):
     """The state of a workflow."""
 
     WAITING = "waiting"
-    """In the queue: no executor has claimed it."""
+    """In the queue; no executor has claimed it."""
     RUNNING = "running"
-    """Claimed by an executor; by a dead one, until another executor takes it over."""
+    """Claimed by an executor. If that has died, the state remains until another executor takes the workflow over."""
     DONE = "done"
-    """It returned."""
+    """The workflow returned."""
     FAILED = "failed"
-    """It raised, was cancelled, or killed too many executors."""
+    """The workflow raised, was cancelled, or its executors died too often."""
 
     @property
     def is_end(self) -> bool:
-        """Whether it is a final state."""
+        """Whether this is a final state."""
         return self in (WorkflowState.DONE, WorkflowState.FAILED)
 
 
 @dataclass(frozen=True)
 class WorkflowStatus:
-    """A workflow as the engine stores it."""
+    """The stored status of a workflow."""
 
     id: str
     state: WorkflowState
     executor: str | None
-    """The executor that runs it, or ran it last."""
+    """The executor that runs the workflow, or ran it last."""
     result: Json = None
-    """What it returned, if it is done."""
+    """The returned value of a workflow that is done."""
     error: str | None = None
-    """Why it failed, if it has."""
+    """The error of a workflow that failed."""
 
 
 class StepFailed(Exception):
-    """A step of a workflow raised; the text is that of its exception."""
+    """A step of a workflow raised an exception, whose text this exception carries."""
 
 
 class Context:
     """The durable operations of a workflow. A workflow is an async function of a context and its argument.
 
-    A workflow may be interrupted anywhere; it then starts again from its beginning, on this executor or another. Results
-    of steps and sleeps are stored and not repeated; everything else in a workflow must have no effects and must do the
+    A workflow may be interrupted anywhere; it then starts again from its beginning, on this executor or another. The
+    results of steps and sleeps are stored and not repeated; all other code must have no side effects and must do the
     same things in the same order.
 
     Args:
-        id: Of the workflow.
+        id: The id of the workflow.
     """
 
     def __init__(self, id: str) -> None:
         self.id = id
 
     async def step(self, name: str, function: Callable[..., Awaitable[Json]], *arguments: Any) -> Json:
-        """Call a function and store its result; a workflow that starts again gets the stored result.
+        """Call a function and store its result; when the workflow starts again, return the stored result.
 
         The function is called again if the executor died before the result was stored, so it must be safe to repeat.
 
@@ -86,7 +86,7 @@ class Context:
         return outcome["value"]
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep. A workflow that starts again sleeps only for the rest of the time."""
+        """Sleep. A workflow that starts again sleeps only for the remaining time."""
         from dbos import DBOS
 
         await DBOS.sleep_async(seconds)
@@ -99,7 +99,7 @@ def as_json(value: Any, *, what: str) -> Json:
     """A value as it is read back from JSON.
 
     Raises:
-        UsageError: It is not JSON, or is read back as another value: a tuple, a number as a key, NaN.
+        UsageError: The value is not JSON, or is read back as another value: a tuple, a number as a key, NaN.
     """
     try:
         back = json.loads(json.dumps(value, allow_nan=False))

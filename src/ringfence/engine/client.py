@@ -1,4 +1,4 @@
-"""Control of the workflows of a database, from any process."""
+"""Controls the workflows of a database, from any process."""
 
 import json
 import logging
@@ -20,8 +20,8 @@ from ringfence.errors import UsageError
 
 Result = TypeVar("Result")
 QUEUE = "ringfence"
-"""The queue of workflows that any executor may run, and the name of the application in DBOS. The caller has decided what
-may run."""
+"""The queue of workflows that any executor may run, and the name of the application in DBOS. Admission is up to the
+caller."""
 WORKFLOW = "ringfence"
 """The one workflow that DBOS knows. Its first argument is the name of the workflow to run."""
 VERSION = "1"
@@ -40,12 +40,12 @@ _ENDED = tuple(state for state in WorkflowState if state.is_end)
 
 
 def queue_of(label: str) -> str:
-    """The queue of workflows that only executors with a label run; without a label, that of all others."""
+    """The queue of workflows that only executors with a label run; without a label, the queue of all executors."""
     return f"{QUEUE}:{label}" if label else QUEUE
 
 
 class JsonSerializer(Serializer):
-    """Stores values as JSON and exceptions as text. The default serializer of DBOS pickles."""
+    """Stores values as JSON and exceptions as text, unlike the default serializer of DBOS, which uses pickle."""
 
     def serialize(self, data: Any) -> str:
         """Serialize a value or an exception."""
@@ -54,12 +54,12 @@ class JsonSerializer(Serializer):
         return json.dumps({"value": data})
 
     def deserialize(self, serialized_data: str) -> Any:
-        """Read back a value; an exception becomes a plain `Exception` with its text."""
+        """Deserialize a value; an exception becomes a plain `Exception` with its text."""
         stored = json.loads(serialized_data)
         return Exception(stored["error"]) if "error" in stored else stored["value"]
 
     def name(self) -> str:
-        """The name that is stored beside each value."""
+        """The name of this serializer, which DBOS stores with each value."""
         return "ringfence_json"
 
 
@@ -74,7 +74,7 @@ class Engine:
     def __init__(self, url: str, *, executor: str | None = None) -> None:
         _silence_loggers()
         self.executor = executor
-        """The name of this executor, unique forever; None if this engine is not an executor."""
+        """The name of this executor, never used again; None if this engine is not an executor."""
         self._database = Database(url)
         self._liveness = open_liveness(self._database, executor)
         self._dbos: DBOSClient | None = None
@@ -129,13 +129,13 @@ class Engine:
         return self._dbos
 
     async def enqueue(self, workflow: str, *, id: str, argument: Json = None, priority: int = 0) -> bool:
-        """Enqueue a workflow; False if its id exists already: that workflow stays as it is.
+        """Enqueue a workflow; False if a workflow with this id exists, which stays unchanged.
 
         Args:
-            workflow: Its name.
-            id: Of the workflow.
-            argument: JSON.
-            priority: 0 to 1000; higher ones are taken first.
+            workflow: The name of the workflow.
+            id: The id of the workflow.
+            argument: The argument, as JSON.
+            priority: 0 to 1000; higher priorities are claimed first.
         """
         options = _options(id, priority)
         options["workflow_id_reuse_policy"] = "reject"
@@ -161,15 +161,15 @@ class Engine:
         priority: int = 0,
         label: str = "",
     ) -> None:
-        """Enqueue a workflow within the caller's transaction: it exists once that commits. It blocks.
+        """Enqueue a workflow within the caller's transaction: it exists once that commits. This method blocks.
 
         Args:
-            connection: Of the transaction, in the database of this engine.
-            workflow: Its name.
-            id: Of the workflow. A workflow that has it already stays as it is.
-            argument: JSON.
-            priority: 0 to 1000; higher ones are taken first.
-            label: Only executors with this label run it; empty: every executor does.
+            connection: The connection of the transaction, in the database of this engine.
+            workflow: The name of the workflow.
+            id: The id of the workflow. An existing workflow with this id stays unchanged.
+            argument: The argument, as JSON.
+            priority: 0 to 1000; higher priorities are claimed first.
+            label: Only executors with this label run the workflow; empty: every executor does.
         """
         argument = as_json(argument, what="the argument of a workflow")
         options = _options(id, priority)
@@ -184,7 +184,7 @@ class Engine:
         states: Sequence[WorkflowState] | None = None,
         limit: int = 1000,
     ) -> list[WorkflowStatus]:
-        """List workflows, the newest first."""
+        """List workflows, newest first."""
         return [_status_of(each) for each in await self._call(self._find, ids, states, limit)]
 
     async def get(self, id: str) -> WorkflowStatus | None:
@@ -193,9 +193,9 @@ class Engine:
         return found[0] if found else None
 
     async def forget(self, ids: Sequence[str]) -> int:
-        """Remove workflows that have ended, with all their data; others stay. Returns how many were removed.
+        """Remove workflows that have ended, with all their data, and return how many; others stay.
 
-        The id of a removed workflow can be used again. At most some hundred ids at once.
+        The id of a removed workflow can be used again. Pass at most a few hundred ids at once.
         """
 
         def forget() -> int:
@@ -224,18 +224,18 @@ class Engine:
         return await self._call(self._liveness.live_executors)
 
     async def stopped(self) -> str:
-        """Wait until this executor has lost its right to run workflows, and return why; forever if it is none.
+        """Wait until this executor has lost its right to run workflows, and return why. Not an executor: wait forever.
 
-        Other executors have taken over its workflows, or will: they are interrupted here as by a cancel scope, so that
-        they can clean up, shielded, and no later result of theirs is stored. No workflow starts. Leave the context, and
-        open another engine.
+        Other executors have taken over its workflows, or will. Here they are interrupted as by a cancel scope: they can
+        clean up, shielded, but none of their later results is stored. No workflow starts any more. Leave the context,
+        and open another engine.
         """
         await anyio.sleep_forever()
         raise AssertionError
 
 
 def _status_of(found: DbosStatus) -> WorkflowStatus:
-    """The status of a workflow as `Engine.list` returns it."""
+    """Convert a status of DBOS to the one that `Engine.list` returns."""
     error = None if found.error is None else str(found.error)
     if found.status == "CANCELLED":
         error = (found.attributes or {}).get("error", "cancelled")

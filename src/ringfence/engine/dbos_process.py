@@ -1,4 +1,4 @@
-"""DBOS itself: at most once in a process, silent, and in the caller's event loop."""
+"""Runs DBOS at most once in a process, without output, in the caller's event loop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +16,7 @@ Run = Callable[[str, str, Json], Awaitable[Json]]
 """Runs a workflow, given its id, its name and its argument."""
 _NEVER_S = 3600.0
 _run: Run | None = None
-"""The executor of this process: DBOS knows no other way from a registered workflow to its owner."""
+"""The executor of this process. A global, since DBOS passes no owner to a registered workflow."""
 _engine: sa.Engine | None = None
 
 
@@ -32,7 +32,7 @@ def claim_process(run: Run) -> None:
     """Become the one executor of this process.
 
     Raises:
-        UsageError: There is one already.
+        UsageError: This process already has an executor.
     """
     global _run
     if _run is not None:
@@ -43,13 +43,13 @@ def claim_process(run: Run) -> None:
 
 
 def release_process() -> None:
-    """Let another executor of this process begin."""
+    """Allow this process to have another executor."""
     global _run
     _run = None
 
 
 def launch(database: Database, executor: str, queues: Sequence[str]) -> None:
-    """Start DBOS in the running event loop, after `claim_process`; it claims workflows of these queues."""
+    """Start DBOS in the running event loop, to claim workflows of these queues. Call `claim_process` first."""
     global _engine
     if database.file is None:
         _engine = sa.create_engine(
@@ -76,10 +76,10 @@ def launch(database: Database, executor: str, queues: Sequence[str]) -> None:
 
 
 def _mark_disconnect(context: sa.ExceptionContext) -> None:
-    """Have DBOS retry after a connection that could not be opened, whatever the driver calls it.
+    """Make DBOS retry after any failure to open a connection, whatever the driver's error text.
 
-    DBOS knows the driver's texts for TCP only: the result of a step would be lost where Postgres is away for a moment
-    behind a Unix socket.
+    DBOS recognises the driver's texts for TCP only: if Postgres behind a Unix socket were unreachable for a moment, the
+    result of a step would be lost.
     """
     if getattr(context.original_exception, "sqlstate", None) is None and isinstance(
         context.sqlalchemy_exception, sa.exc.OperationalError
@@ -88,7 +88,7 @@ def _mark_disconnect(context: sa.ExceptionContext) -> None:
 
 
 def destroy() -> None:
-    """Stop what `launch` started. It blocks for up to 0.2 s: not in the event loop."""
+    """Stop what `launch` started. Blocks for up to 0.2 s, so do not call it in the event loop."""
     global _engine
     DBOS.destroy()
     if _engine is not None:
@@ -97,5 +97,5 @@ def destroy() -> None:
 
 
 def restore_threads(loop: asyncio.AbstractEventLoop) -> None:
-    """Give the event loop threads of its own again: DBOS has replaced them with its own, which have ended."""
+    """Give the event loop a new thread pool: DBOS had replaced it with its own, which has ended."""
     loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))

@@ -1,4 +1,4 @@
-"""The workflows that run in this executor, and their interruption."""
+"""Runs and interrupts the workflows of this executor."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +18,7 @@ class Execution:
         self.ended = anyio.Event()
 
     async def interrupt(self) -> None:
-        """Cancel it, and wait until it has cleaned up."""
+        """Cancel the execution, and wait until it has cleaned up."""
         self.scope.cancel()
         await self.ended.wait()
 
@@ -27,8 +27,8 @@ class Executions:
     """All executions of this executor.
 
     Args:
-        workflows: The workflows it can run, by name.
-        concurrency: How many run at once: DBOS bounds them for each queue alone.
+        workflows: The workflows that the executor can run, by name.
+        concurrency: How many run at once. DBOS limits each queue only by itself.
         give_back: Enqueues a workflow again that cannot start here.
     """
 
@@ -46,24 +46,24 @@ class Executions:
         self._is_open = False
         self._idle_since = 0.0
         self.is_draining = False
-        """Whether workflows are given back instead of started."""
+        """Whether workflows are enqueued again instead of started."""
 
     @property
     def running(self) -> list[Execution]:
-        """All that have not ended."""
+        """All executions that have not ended."""
         return [*self._running.values()]
 
     def open(self) -> None:
-        """Let workflows start."""
+        """Allow workflows to start."""
         self._is_open = True
         self._idle_since = anyio.current_time()
 
     def idle_s(self) -> float:
-        """For how many seconds nothing has run."""
+        """The time in seconds since the last execution ended; 0 while one runs."""
         return 0.0 if self._running else anyio.current_time() - self._idle_since
 
     async def run(self, id: str, name: str, argument: Json) -> Json:
-        """Run a workflow. No outcome of one that is interrupted is stored, whatever it returns."""
+        """Run a workflow. If it is interrupted, its result is not stored, whatever it returns."""
         if id in self._running:  # claimed again while it was still running: the older execution has lost it
             await self._running[id].interrupt()
         if not self._is_open:
@@ -91,7 +91,7 @@ class Executions:
         return as_json(result, what=f"the result of workflow {name!r}")
 
     async def close(self, *, grace_s: float) -> None:
-        """Start nothing more, interrupt all, and wait until they have cleaned up, for `grace_s` seconds at most."""
+        """Start no more workflows, interrupt all, and wait at most `grace_s` seconds until they have cleaned up."""
         self._is_open = False
         with anyio.move_on_after(grace_s):
             async with anyio.create_task_group() as tasks:

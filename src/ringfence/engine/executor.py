@@ -1,4 +1,4 @@
-"""An executor: it is registered before it runs anything, and runs nothing once it is not.
+"""Runs workflows in an executor, only while the executor is registered.
 
 DBOS runs in an executor only while there is work. Its threads query the database several times a second, which costs
 more than 2 % of a core; an executor without work waits to be woken instead.
@@ -28,22 +28,22 @@ from ringfence.errors import InfrastructureFault
 _POLL_S = 0.1
 """How often DBOS looks for enqueued workflows while it runs."""
 _GIVE_BACK_S = 0.2
-"""So long a workflow that cannot start here is kept before it is given back, so that another executor finds it first."""
+"""The delay before a workflow that cannot start here is enqueued again, so that another executor claims it first."""
 _IDLE_S = 10.0
-"""DBOS is stopped after so long without work."""
+"""DBOS is stopped after this time without work."""
 _SWEEP = 5
-"""Every so many heartbeats all running workflows are checked, even if nobody has died: a take-over may have failed."""
+"""All running workflows are checked every this many heartbeats, even without a death: a take-over may have failed."""
 _GRACE_S = 30.0
 """How long an interrupted workflow may clean up."""
 _TRANSIENT = (sa.exc.DBAPIError, sa.exc.TimeoutError, OSError, InfrastructureFault)
-"""The database is out of reach: it comes back, or the lock is lost."""
+"""Errors of an unreachable database: either it becomes reachable again, or the lock is lost."""
 
 
 class Executor(Engine):
     """An engine that runs workflows in the caller's event loop. See `ringfence.engine.open_engine`.
 
-    It takes over workflows of executors that died. Leaving the context interrupts its workflows, for others to resume. A
-    workflow whose executors died too often fails, as does one whose name no executor knows.
+    It takes over workflows of dead executors. Leaving the context interrupts its workflows, which other executors then
+    resume. A workflow whose executors died too often fails, as does a workflow whose name the executor does not know.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Executor(Engine):
                 await anyio.sleep(HEARTBEAT_S)
 
     async def _heartbeat(self) -> None:
-        """Write a heartbeat where one is due; interrupt what was cancelled, or is another executor's by now."""
+        """Write a heartbeat if one is due; interrupt workflows that were cancelled or that another executor has."""
         if anyio.current_time() < self._next_heartbeat:
             return
         self._next_heartbeat = anyio.current_time() + HEARTBEAT_S
@@ -148,7 +148,7 @@ class Executor(Engine):
                 each.scope.cancel()
 
     def _check(self, running: Collection[str]) -> Collection[str] | None:
-        """Write a heartbeat, and take workflows over; returns those of `running` that this executor has, if known."""
+        """Write a heartbeat and take workflows over; return the ids that this executor holds, or None if not known."""
         if not self._liveness.heartbeat() or self._is_leaving:
             return None
         self._heartbeats += 1
@@ -157,7 +157,7 @@ class Executor(Engine):
         return {one.workflow_id for one in self._pending(executor_id=self._name)} if running else None
 
     async def _work_or_wait(self, *, is_woken: bool) -> bool:
-        """Have DBOS run while there is work, else wait; returns whether there may be work now."""
+        """Run DBOS while there is work, otherwise wait; return whether there may be work now."""
         may_be_work = not self._is_launched and (is_woken or self._heartbeats % _SWEEP == 1)
         if may_be_work and await self._call(self._is_work_enqueued):
             await self._launch()
@@ -186,7 +186,7 @@ class Executor(Engine):
                 dbos_process.launch(self._database, self._name, self._queues)
 
     async def _halt(self) -> None:
-        """Interrupt what runs, stop DBOS, and put back what it had claimed, for others or for the next launch."""
+        """Interrupt the workflows, stop DBOS, and enqueue what it had claimed, for others or for the next launch."""
         async with self._switching:
             if not self._is_launched:
                 return
@@ -195,22 +195,22 @@ class Executor(Engine):
             dbos_process.restore_threads(asyncio.get_running_loop())
             self._is_launched = False
             if self.lost is None:
-                with suppress(*_TRANSIENT):  # others take it over as soon as the lock is free
+                with suppress(*_TRANSIENT):  # other executors take them over as soon as the lock is free
                     await self._call(self._put_back)
 
     def _put_back(self) -> None:
-        """Put back what this executor has. Nobody has died: it is not counted."""
+        """Enqueue this executor's workflows again. It has not died, so this does not count as a recovery."""
         with self._liveness.take_over_lock():
             for one in self._pending(executor_id=self._name):
                 self._client.resume_workflow(one.workflow_id, queue_name=one.queue_name or QUEUE)
         self._liveness.wake()
 
     def drain(self, *, is_draining: bool) -> None:
-        """Start no more workflows, or start them again. Those that run go on."""
+        """Stop starting workflows, or start them again. Running workflows continue."""
         self._executions.is_draining = is_draining
 
     async def _give_back(self, id: str) -> None:
-        """Enqueue a workflow again that this executor has claimed and cannot start: another one may."""
+        """Enqueue a workflow again that this executor has claimed but cannot start, for another executor."""
         await anyio.sleep(_GIVE_BACK_S)
 
         def give_back() -> None:
@@ -223,9 +223,10 @@ class Executor(Engine):
             await self._call(give_back)
 
     def _take_over(self, running: Collection[str]) -> None:
-        """Put back workflows of executors that are not registered, and of this one if they never started.
+        """Recover workflows of executors that are not registered, and workflows of this executor that never started.
 
-        The latter happens where the database was lost between claim and start: so it is if two sweeps in a row see it.
+        The latter happens if the database became unreachable between claim and start. A workflow counts as never
+        started if two consecutive sweeps see it so.
         """
         pending = self._pending()
         registered = (
@@ -238,7 +239,7 @@ class Executor(Engine):
         self._unstarted = frozenset(unstarted)
 
     def _recover(self, seen: DbosStatus) -> None:
-        """Put a workflow back, or give it up, unless another executor was faster."""
+        """Enqueue a workflow again, or give it up after too many recoveries, unless another executor was faster."""
         id = seen.workflow_id
         with self._liveness.take_over_lock(), suppress(dbos_error.DBOSNonExistentWorkflowError):
             now = self._pending(workflow_ids=[id])

@@ -1,4 +1,4 @@
-"""Which executors live: each holds a lock that ends with its process, and the others try to take it."""
+"""Determines which executors are alive: each holds a lock that ends with its process, and the others try to take it."""
 
 from ringfence.engine.liveness.base import Liveness, LockLost
 from ringfence.engine.liveness.database import Database
@@ -7,7 +7,7 @@ __all__ = ["Database", "Liveness", "LockLost", "open_liveness"]
 
 
 def open_liveness(database: Database, executor: str | None) -> Liveness:
-    """Liveness by the locks of a database, of an executor or, without a name, of an observer."""
+    """The liveness of an executor, or of an observer if there is no name, by the locks of a database."""
     if database.file is not None:
         from ringfence.engine.liveness.sqlite import SqliteLiveness
 

@@ -1,4 +1,4 @@
-"""The contract of liveness: locks, heartbeats, and how long a missing heartbeat is tolerated."""
+"""Defines the contract of liveness: locks, heartbeats, and how long a missing heartbeat is tolerated."""
 
 import os
 import socket
@@ -15,14 +15,14 @@ from ringfence.engine.liveness.database import EXECUTORS, Database
 HEARTBEAT_S = 1.0
 """How often an executor writes its heartbeat and tries the locks of the others."""
 HEARTBEAT_TIMEOUT_S = 15.0
-"""An executor that holds its lock without a heartbeat for so long is stopped (SIGSTOP) or hangs, and is killed."""
+"""An executor that holds its lock without a heartbeat for this long is stopped (SIGSTOP) or hangs, and is killed."""
 LOCK_TIMEOUT_S = 10.0
-"""How long to wait for the lock of take-overs."""
+"""How long to wait for the lock that serialises take-overs."""
 HOST = socket.gethostname()
 
 
 class LockLost(Exception):
-    """The lock of an executor or its row is gone: others have taken over its workflows, or will."""
+    """This executor's lock or row is gone: others have taken over its workflows, or will."""
 
 
 class Liveness(ABC):
@@ -41,7 +41,7 @@ class Liveness(ABC):
 
     @abstractmethod
     def register(self) -> None:
-        """Take the lock and become known. An executor registers before it claims workflows."""
+        """Take the lock and add the executor's row. An executor registers before it claims workflows."""
 
     @abstractmethod
     def heartbeat(self) -> bool:
@@ -53,10 +53,10 @@ class Liveness(ABC):
 
     @abstractmethod
     def remove_dead(self) -> bool:
-        """Remove executors whose lock is free; whether there were any.
+        """Remove executors whose lock is free; return whether there were any.
 
         An executor that holds its lock without a heartbeat for `HEARTBEAT_TIMEOUT_S` is killed, or its database session
-        ended. It is dead at the next call.
+        is ended, so that the next call removes it.
         """
 
     @abstractmethod
@@ -65,19 +65,19 @@ class Liveness(ABC):
 
     @abstractmethod
     def take_over_lock(self) -> AbstractContextManager[None]:
-        """Keep all other executors from taking workflows over."""
+        """A lock that keeps all other executors from taking workflows over."""
 
     @abstractmethod
     def wait(self, timeout_s: float) -> bool:
-        """Wait until a workflow may have been enqueued, by any process; False after the timeout."""
+        """Wait until any process may have enqueued a workflow; False after the timeout."""
 
     @abstractmethod
     def unregister(self) -> None:
-        """Release the lock and be known no more. Nothing happens for an observer."""
+        """Release the lock and remove the executor's row. Does nothing for an observer."""
 
     @abstractmethod
     def wake(self, connection: sa.Connection | None = None) -> None:
-        """End the `wait` of all executors, once the transaction of a connection commits, or at once."""
+        """End the `wait` of all executors when the connection's transaction commits; without a connection, at once."""
 
     def interrupt(self) -> None:
         """End the `wait` of this executor for good."""
@@ -94,10 +94,10 @@ class Liveness(ABC):
 
 
 class HeartbeatMonitor:
-    """How long each executor has been without a heartbeat, as seen by this process.
+    """Measures how long each executor has been without a heartbeat, as seen by this process.
 
-    At most two heartbeat intervals are counted between two looks: a process that was suspended itself, with or without
-    its machine, has seen nothing in that time. No clock of another machine is read.
+    Between two calls at most two heartbeat intervals are counted, since this process, alone or with its machine, may
+    have been suspended and observed nothing in that time. No clock of another machine is read.
     """
 
     def __init__(self) -> None:
@@ -108,8 +108,8 @@ class HeartbeatMonitor:
         """The executors without a heartbeat for too long.
 
         Args:
-            heartbeats: The current counter of each executor.
-            now: Seconds of a monotonic clock.
+            heartbeats: The current heartbeat counter of each executor.
+            now: The time in seconds of a monotonic clock.
         """
         passed_s = 0.0 if self._looked_at is None else min(now - self._looked_at, 2 * HEARTBEAT_S)
         self._looked_at = now

@@ -1,4 +1,4 @@
-"""The database of an engine: its address, its connections, and the table of executors."""
+"""Connects to the database of an engine and creates the table of executors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ _POSTGRES = {
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",
 }
-"""Notices within about ten seconds that the server's machine is gone."""
+"""Options with which a connection fails within about ten seconds when the server's machine is gone."""
 
 
 class Database:
@@ -42,7 +42,7 @@ class Database:
         url: `sqlite:///FILE`, or `postgresql://user@host/database`.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: The URL has neither form.
     """
 
     def __init__(self, url: str) -> None:
@@ -98,10 +98,10 @@ class Database:
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
-        """Raise errors of the database as ours, without its password.
+        """Translate errors of the database, without its password.
 
         Raises:
-            InfrastructureFault: The database cannot be reached, or refuses a statement.
+            InfrastructureFault: The database cannot be reached, or rejects a statement.
         """
         try:
             yield

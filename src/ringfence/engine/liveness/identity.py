@@ -1,4 +1,4 @@
-"""The identity of a process: its pid and its start time, which no later process shares."""
+"""Identifies a process by its pid and start time, which no later process shares."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def started(pid: int) -> str:
-    """When a process started, and in which boot of this machine; empty if it is gone.
+    """The start time of a process, with the id of the machine's boot; empty if the process has ended.
 
     The source is field 22 of proc_pid_stat(5), in clock ticks since the boot.
     """
@@ -19,11 +19,11 @@ def started(pid: int) -> str:
 
 
 def kill(pid: int, *, process: str) -> bool:
-    """Send SIGKILL to a process if it is the right one; whether it was.
+    """Send SIGKILL to a process if it is the expected one; return whether it was.
 
     Args:
-        pid: Its pid.
-        process: What `started` returned when it registered.
+        pid: The pid of the process.
+        process: The value that `started` returned when the process registered.
     """
     try:
         held = os.pidfd_open(pid)

@@ -1,4 +1,4 @@
-"""Liveness by a session's advisory lock for each executor, on a connection of its own."""
+"""Implements liveness with a session-level advisory lock for each executor, on a separate connection."""
 
 import math
 import os
@@ -17,12 +17,12 @@ from ringfence.engine.liveness.database import EXECUTORS, Database
 from ringfence.errors import InfrastructureFault
 
 _GRACE_S = 5.0
-"""After a restart of Postgres, or a break of this connection, nobody counts as dead for so long: all reconnect."""
-_ALONE_S = 30.0
-"""An executor that cannot reach the database for so long counts itself as dead."""
-_LOOK_S = 0.25
+"""How long, after a restart of Postgres or a loss of this connection, no executor counts as dead: all reconnect."""
+_UNREACHABLE_S = 30.0
+"""An executor that cannot reach the database for this long counts itself as dead."""
+_POLL_S = 0.25
 _TAKE_OVER = 0x72696E68
-"""Key of the advisory lock of take-overs."""
+"""Key of the advisory lock that serialises take-overs."""
 _CHANNEL = "ringfence_enqueued"
 _MASK = (1 << 32) - 1
 
@@ -47,7 +47,7 @@ _END = sa.text(
 
 
 class PostgresLiveness(Liveness):
-    """The lock ends with the connection, and that with its process, or with its machine after about ten seconds.
+    """The lock ends with the connection, which ends with its process, or about ten seconds after its machine.
 
     Args:
         database: See `Liveness`.
@@ -95,7 +95,7 @@ class PostgresLiveness(Liveness):
 
     @contextmanager
     def _connected(self) -> Iterator[sa.Connection]:
-        """The connection, which is given up after an error: one that SQLAlchemy opened again would not hold the lock."""
+        """The connection. It is closed after an error, since one reopened by SQLAlchemy would not hold the lock."""
         assert self._connection is not None
         try:
             yield self._connection
@@ -105,7 +105,7 @@ class PostgresLiveness(Liveness):
             raise
 
     def _reconnect(self) -> bool:
-        """Take the lock again on a new connection; whether that was possible yet."""
+        """Take the lock again on a new connection; return whether that has succeeded."""
         mine = sa.select(EXECUTORS.c.id).where(EXECUTORS.c.id == self._executor)
         is_locked, is_registered = False, True
         with suppress(sa.exc.DBAPIError):
@@ -119,8 +119,8 @@ class PostgresLiveness(Liveness):
             connection.close()
         if not is_registered:
             raise LockLost("another executor has taken over its work")
-        if time.monotonic() - self._lost_at > _ALONE_S:
-            raise LockLost(f"the database has been out of reach, or its lock held, for {_ALONE_S:g} s")
+        if time.monotonic() - self._lost_at > _UNREACHABLE_S:
+            raise LockLost(f"the database has been out of reach, or its lock held, for {_UNREACHABLE_S:g} s")
         return False
 
     def _disconnect(self) -> None:
@@ -149,7 +149,7 @@ class PostgresLiveness(Liveness):
         heartbeats = {name: row.beat for name, row in alive.items()}
         for name in self._heartbeats.overdue(heartbeats, now=time.monotonic()):
             row = alive[name]
-            if row.host == HOST:  # what it started here would run beside what starts elsewhere
+            if row.host == HOST:  # its work here would run beside the same work elsewhere
                 identity.kill(row.pid, process=row.process)
             connection.execute(_END, {"high": row.key >> 32, "low": row.key & _MASK})
         return bool(dead)
@@ -162,7 +162,7 @@ class PostgresLiveness(Liveness):
     @contextmanager
     def take_over_lock(self) -> Iterator[None]:
         """See `Liveness.take_over_lock`."""
-        # On a connection of its own: a process that waits must not keep one of its pool from whoever holds the lock.
+        # On a separate connection: a waiting process must not keep a pooled connection from the holder of the lock.
         with self._database.translated_errors(), self._engine.connect() as connection:
             connection.exec_driver_sql(f"SET lock_timeout = '{LOCK_TIMEOUT_S:g}s'")
             connection.execute(sa.select(sa.func.pg_advisory_lock(_TAKE_OVER)))
@@ -182,18 +182,18 @@ class PostgresLiveness(Liveness):
         while (left_s := deadline - time.monotonic()) > 0 and not self._is_interrupted.is_set():
             if self._connection is None:
                 self._is_interrupted.wait(left_s)
-            elif self._is_notified(min(left_s, _LOOK_S)):
+            elif self._is_notified(min(left_s, _POLL_S)):
                 return True
         return False
 
     def _is_notified(self, timeout_s: float) -> bool:
-        """Wait for a notification; one that arrived with the answer to another statement counts, too."""
+        """Wait for a notification; one that arrived with the response to another statement also counts."""
         with suppress(sa.exc.DBAPIError), self._connected() as connection:
             driver: Any = connection.connection.driver_connection
             arrived = select.poll()
             arrived.register(driver.fileno(), select.POLLIN)
             if not self._notifications and arrived.poll(timeout_s * 1000):
-                connection.exec_driver_sql("SELECT 1")  # the driver reads notifications with answers only
+                connection.exec_driver_sql("SELECT 1")  # the driver reads notifications only with responses
         is_notified = bool(self._notifications)
         self._notifications.clear()
         return is_notified

@@ -1,4 +1,4 @@
-"""Liveness by a lock file for each executor, beside the database file."""
+"""Implements liveness with a lock file for each executor, beside the database file."""
 
 import fcntl
 import os
@@ -16,16 +16,16 @@ from ringfence.engine.liveness.database import EXECUTORS, Database
 from ringfence.errors import InfrastructureFault
 from ringfence.flock import try_lock
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 class SqliteLiveness(Liveness):
-    """The heartbeat is the time of the lock file, so that an idle fleet does not write its database.
+    """The heartbeat is the modification time of the lock file, so that an idle fleet does not write its database.
 
     Args:
         database: See `Liveness`.
         executor: See `Liveness`.
-        file: Of the database.
+        file: The file of the database.
     """
 
     def __init__(self, database: Database, executor: str | None, file: Path) -> None:
@@ -75,7 +75,7 @@ class SqliteLiveness(Liveness):
         return bool(dead)
 
     def _heartbeat_of(self, executor: str) -> int | None:
-        """When a lock file was touched, in nanoseconds; None if the lock is free."""
+        """The modification time of a lock file, in nanoseconds; None if the lock is free."""
         path = self._lock_of(executor)
         try:
             fd = os.open(path, os.O_RDWR)
@@ -115,21 +115,21 @@ class SqliteLiveness(Liveness):
             os.close(fd)
 
     def wait(self, timeout_s: float) -> bool:
-        """See `Liveness.wait`. Ends whenever another connection has written anything into the database."""
+        """See `Liveness.wait`. Ends whenever another connection has written anything to the database."""
         deadline = time.monotonic() + timeout_s
-        while not self._is_interrupted.wait(_LOOK_S) and time.monotonic() < deadline:
+        while not self._is_interrupted.wait(_POLL_S) and time.monotonic() < deadline:
             if self._is_changed():
                 return True
         return False
 
     def wake(self, connection: sa.Connection | None = None) -> None:
-        """Do nothing: `wait` sees the write itself."""
+        """Do nothing: `wait` detects the write itself."""
 
     def _is_changed(self) -> bool:
         if self._watch is None:
             self._watch = sqlite3.connect(self._file, check_same_thread=False)
         before = self._version
-        with suppress(sqlite3.OperationalError):  # locked for a moment: that is a change, too
+        with suppress(sqlite3.OperationalError):  # briefly locked, which also means a change
             (self._version,) = self._watch.execute("PRAGMA data_version").fetchone()
         return before != self._version
 
