@@ -1,1 +1,1 @@
-"""The configuration of a fleet: its files, agents and schedules."""
+"""Loads and checks the configuration of a fleet: its files, agents and schedules."""

@@ -34,7 +34,7 @@ _PAYLOAD = ("payload",)
 _PAYLOAD_REFERENCE = re.compile(r"(?<!\{)\{\{[ \t]*(payload\b[\w.-]{0,100})")
 
 _Mistake = tuple[KeyPath, str]
-"""The path of an agent's key, and what is wrong with it."""
+"""The path of an agent's key, and a description of the mistake."""
 
 
 def make_schedule(settings: ScheduleSettings, timezone: str | None) -> Schedule:
@@ -108,7 +108,7 @@ def _check_agent(settings: AgentSettings) -> Iterator[_Mistake]:
 
 
 def _check_tasks(settings: AgentSettings) -> Iterator[_Mistake]:
-    """Find schedules and triggers without a task. Work from a source brings its own."""
+    """Find schedules and triggers without a task. Items of a source have their own."""
     if settings.prompt is not None:
         return
     prompts: dict[KeyPath, str | None] = {
@@ -221,7 +221,7 @@ def _texts_with_secrets(settings: AgentSettings) -> Iterator[tuple[KeyPath, str]
 def _unused_keys(agent: Agent) -> Iterator[_Mistake]:
     """Find keys that have no effect because of another key of the same file.
 
-    A file that includes another may well set a key that makes one of the included file ineffective.
+    Across files this is allowed: a file may set a key that makes a key of an included file ineffective.
     """
     for path, cause, message in _ineffective_keys(agent.settings):
         origin = agent.merged.origin(path)
@@ -230,7 +230,7 @@ def _unused_keys(agent: Agent) -> Iterator[_Mistake]:
 
 
 def _ineffective_keys(settings: AgentSettings) -> Iterator[tuple[KeyPath, KeyPath, str]]:
-    """Yield the path of a key, that of the key which makes it ineffective, and what to do."""
+    """Yield the path of each ineffective key, the path of the key that makes it so, and what to do about it."""
     if settings.session.policy != "resume":
         reason = "it has no effect without `policy: resume`; write that, or remove this key"
         yield ("session", "within"), ("session", "policy"), reason
@@ -261,7 +261,7 @@ def _ineffective_retry_keys(settings: AgentSettings) -> Iterator[tuple[KeyPath, 
 
 
 def _cycles(agents: Mapping[str, Agent]) -> list[RingfenceError]:
-    """Find agents whose jobs would trigger each other without end."""
+    """Find agents whose jobs would trigger each other endlessly."""
     follows = {
         name: {trigger.agent for trigger in agent.settings.triggers.values() if trigger.type == "after"}
         for name, agent in agents.items()

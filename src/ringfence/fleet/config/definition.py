@@ -1,4 +1,4 @@
-"""A fleet as it is configured: its agents, and the files that configure it."""
+"""Defines a configured fleet: its agents, and the files that configure it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from ringfence.fleet.herdctl.conversion import Note
 
 @dataclass(frozen=True)
 class Agent:
-    """An agent as it is configured."""
+    """A configured agent."""
 
     name: str
-    """Qualified by the fleets that contain it, such as `sub.reviewer`."""
+    """The name, qualified by the fleets that contain the agent, such as `sub.reviewer`."""
     settings: AgentSettings
     merged: Merged
     """The raw values of the settings with their origins."""
@@ -28,7 +28,7 @@ class Agent:
 
     @cached_property
     def configuration(self) -> str:
-        """The settings as JSON, as they are stored with each job."""
+        """The settings as JSON, in the form that is stored with each job."""
         return self.settings.model_dump_json(exclude_unset=True, by_alias=True)
 
     def origin(self, key: str) -> Origin:
@@ -43,13 +43,13 @@ class Agent:
 
 @dataclass(frozen=True)
 class Fleet:
-    """A fleet as it is configured."""
+    """A configured fleet."""
 
     settings: FleetSettings
     agents: Mapping[str, Agent]
-    """By qualified name, in the order of the files."""
+    """The agents by qualified name, in the order of the files."""
     documents: tuple[Document, ...]
-    """The files of the fleet, the outermost first, without the user's own file."""
+    """The files of the fleet, outermost first, without the user's own file."""
     merged: Merged
     """The raw values of `settings` with their origins."""
     notes: tuple[Note, ...] = ()
@@ -74,9 +74,9 @@ class Fleet:
         return found
 
     def untrusted(self) -> list[Path]:
-        """Return the files whose present content the user has not trusted.
+        """Return the files whose current content the user has not trusted.
 
         Raises:
-            ConfigurationError: Others can write the records of trust.
+            ConfigurationError: Other users can write the records of trust.
         """
         return [each.file for each in self.documents if not is_trusted(each.file, each.content)]

@@ -1,4 +1,4 @@
-"""Differences between two configurations of a fleet, key by key."""
+"""Lists the differences between two configurations of a fleet, key by key."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ringfence.fleet.config.definition import Fleet
 
 _MAX_SHOWN = 80
 _AT_START = ("fleet.workers", "fleet.engine", "fleet.api", "fleet.webhooks", "fleet.metrics")
-"""Keys that a daemon reads only when it starts."""
+"""Keys that the daemon reads only at its start."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Finds the files of a fleet, from the outermost down: those of Ringfence, and herdctl's, which are converted."""
+"""Finds the files of a fleet, from the outermost down. Files of herdctl are converted."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -37,17 +37,17 @@ class FleetFile:
 
     document: Document
     prefix: tuple[str, ...]
-    """The names of the fleets that lead to it."""
+    """The names of the fleets that lead to the file."""
     below: tuple[Layer, ...]
-    """Layers that its agents override, the weakest first."""
+    """Layers that the file's agents override, weakest first."""
     above: tuple[Layer, ...]
-    """Layers that override all of its agents, the strongest last."""
+    """Layers that override all agents of the file, strongest last."""
     overrides: Mapping[str, tuple[Layer, ...]]
-    """By agent, the layers that override it, the strongest last."""
+    """The layers that override each agent, by agent, strongest last."""
     chain: tuple[Path, ...]
-    """The files that lead to it, and itself."""
+    """The files that lead to this file, and the file itself."""
     converted: ConvertedFleet | None = None
-    """The conversion of the file, if it is herdctl's."""
+    """The conversion of the file, if it is a file of herdctl."""
     documents: tuple[Document, ...] = ()
     """The files that the conversion has read."""
     notes: tuple[Note, ...] = ()
@@ -86,12 +86,12 @@ def documents_of(files: Iterator[FleetFile] | list[FleetFile]) -> list[Document]
 
 
 def walk_files(file: Path, below: tuple[Layer, ...], environ: Mapping[str, str]) -> Iterator[FleetFile]:
-    """Yield a fleet's file and all files that it includes, the outermost first.
+    """Yield a fleet's file and all files that it includes, outermost first.
 
     Args:
         file: The outermost file.
         below: Layers that all agents override.
-        environ: The variables that the files may name.
+        environ: The variables that the files may refer to.
 
     Raises:
         ConfigurationError: A file cannot be read, or an `include` is not valid.
@@ -141,7 +141,7 @@ def _walk_include(file: FleetFile, path: KeyPath, environ: Mapping[str, str]) ->
         raise file.document.error((*path, "file"), f"include: more than {_MAX_DEPTH} files deep")
     above = (only(part_of(file.document, (*path, "overrides")), SECTIONS), *file.above)
     child = FleetFile(document, (), file.below, above, {}, (*file.chain, real))
-    # The name of herdctl's fleet is known once it is converted.
+    # The name of a fleet of herdctl is known only after its conversion.
     converted = list(_walk(child, environ)) if is_herdctl(document) else []
     name = _included_name(converted[0] if converted else child, include, environ)
     overrides = _read_overrides(file, path, name)
@@ -163,7 +163,7 @@ def _read_included(document: Document, path: KeyPath, include: IncludeSettings) 
 
 
 def _read_overrides(file: FleetFile, include: KeyPath, name: str) -> dict[str, tuple[Layer, ...]]:
-    """Return the overrides of single agents of an included file, by their names in it; those from further out last."""
+    """Return the overrides of single agents of an included file, by their names in it; the outermost come last."""
     path: KeyPath = (*include, "overrides")
     agents = value_at(file.document, (*path, "agents"))
     if agents is not None and not isinstance(agents, Mapping):
@@ -186,7 +186,7 @@ def _read_overrides(file: FleetFile, include: KeyPath, name: str) -> dict[str, t
 def _overrides_below(
     overrides: Mapping[str, tuple[Layer, ...]], prefix: tuple[str, ...]
 ) -> dict[str, tuple[Layer, ...]]:
-    """Return the overrides of agents below a prefix, by their names without it."""
+    """Return the overrides of the agents below a prefix, by their names without the prefix."""
     start = "".join(f"{part}." for part in prefix)
     return {name.removeprefix(start): layers for name, layers in overrides.items() if name.startswith(start)}
 

@@ -1,8 +1,8 @@
 """Loads a fleet: merges the raw layers of each agent, replaces variables, and validates the result once.
 
-The layers of an agent, the weakest first: the user's own file; the sections at the top of the outermost file, and of
-each included file down to the one that names the agent; the agent's own settings; the overrides of the files that
-include it. Variables `RINGFENCE_*` configure single runs only.
+The layers of an agent, weakest first, are: the user's own file; the top-level sections of the outermost file, and those
+of each included file down to the one that defines the agent; the agent's own settings; the overrides in the files that
+include it. Variables `RINGFENCE_*` configure only single runs.
 """
 
 import os
@@ -28,15 +28,15 @@ _MAX_AGENTS = 1000
 
 
 def load_fleet(file: Path, *, environ: Mapping[str, str]) -> Fleet:
-    """Load a fleet's file and what it includes.
+    """Load a fleet's file and the files that it includes.
 
     Args:
         file: `ringfence.yaml`, `herdctl.yaml`, or another file.
-        environ: The variables that the files may name.
+        environ: The variables that the files may refer to.
 
     Raises:
-        ConfigurationError: Something is wrong in the files. The error has the position of the first mistake; its text
-            names the others.
+        ConfigurationError: The files contain mistakes. The error has the position of the first one; its text names the
+            others.
     """
     files = list(walk_files(file, tuple(_user_layers()), environ))
     agents = _load_agents(file, files, environ)
@@ -55,11 +55,11 @@ def load_fleet(file: Path, *, environ: Mapping[str, str]) -> Fleet:
 
 
 def load_trusted(file: Path, *, environ: Mapping[str, str]) -> Fleet:
-    """Load a fleet that is to run.
+    """Load a fleet in order to run it.
 
     Raises:
         ConfigurationError: As `load_fleet`, or a package that traces need is not installed.
-        PolicyRefused: The user has not trusted the present content of a file.
+        PolicyRefused: The user has not trusted the current content of a file.
     """
     fleet = load_fleet(file, environ=environ)
     untrusted = fleet.untrusted()
@@ -113,14 +113,14 @@ def _load_agent(name: str, layers: list[Layer], origin: Origin, environ: Mapping
 
 
 def _with_notifications(agent: Agent, notify: tuple[Hook, ...]) -> Agent:
-    """Return an agent with the fleet's hooks: they are stored with each job, and reach workers on all machines so."""
+    """Return an agent with the fleet's hooks. They are stored with each job and so reach workers on all machines."""
     hooks = agent.settings.hooks
     hooks = {**hooks, "on_inbox": (*hooks.get("on_inbox", ()), *notify)}
     return replace(agent, settings=agent.settings.model_copy(update={"hooks": hooks}))
 
 
 def _qualify_agents(merged: Merged, name: str) -> None:
-    """Qualify the agents that triggers name: without a fleet's name they are of the same fleet."""
+    """Qualify the agent names in triggers: a name without a fleet's name is of an agent of the same fleet."""
     prefix = name.rpartition(".")[0]
     triggers = merged.values.get("triggers")
     for trigger in triggers.values() if isinstance(triggers, dict) else ():

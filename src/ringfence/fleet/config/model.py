@@ -127,7 +127,7 @@ class RetrySettings(_Section):
     )
     """Ends after which a job is retried. An agent's own failure is not one of them unless you name it."""
     attempts: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=20)] = 3
-    """The number of attempts in all."""
+    """The total number of attempts."""
     backoff: Seconds = 30.0
     """The pause before the second attempt; doubled before each further one."""
     most_backoff: Seconds = 3600.0
@@ -252,7 +252,7 @@ class CommandHook(_Section):
 
 
 def _check_web_address(url: str) -> str:
-    """Refuse an address that is not of HTTP. The error does not quote it, because it may be a secret."""
+    """Refuse an address that is not an HTTP URL. The error does not quote it, because it may be a secret."""
     if not url.startswith(("http://", "https://", "${secret:")):
         raise ValueError("this is not the address of a service; write http:// or https://, HOST and the path")
     return url
@@ -273,7 +273,7 @@ class WebhookHook(_Section):
     timeout: Seconds = 10.0
     """The time limit of a response."""
     attempts: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=20)] = 5
-    """The number of attempts in all, with longer and longer pauses."""
+    """The total number of attempts, with increasing pauses."""
     click: Annotated[Text, AfterValidator(_check_web_address)] | None = None
     """The address that a tap on the message opens, such as that of the dashboard. Only for `ntfy`."""
     priority: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=5)] | None = None
@@ -363,10 +363,10 @@ class ListenSettings(_Section):
 
 
 class ApiSettings(ListenSettings):
-    """An address for the HTTP API, besides the Unix socket. Requests need a token; TLS is a reverse proxy's matter."""
+    """An address for the HTTP API, besides the Unix socket. Requests need a token; TLS is left to a reverse proxy."""
 
     hosts: tuple[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.\[\]:-]{1,253}$")], ...] = ()
-    """Further names by which clients address it, such as that of a reverse proxy. Others are refused."""
+    """Further host names that clients may use, such as that of a reverse proxy. Other names are refused."""
 
     @model_validator(mode="after")
     def _has_name(self) -> "ApiSettings":
@@ -391,10 +391,10 @@ class InboxSettings(_Section):
 
 
 class TraceSettings(_Section):
-    """The collector of traces, which speaks OTLP over HTTP. Needs the extra `otel`."""
+    """The collector of traces, which receives OTLP over HTTP. Needs the extra `otel`."""
 
     endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.:\[\]-]+(/[^\s?#@]*)?$")]
-    """Base URL of the collector, `http://127.0.0.1:4318`. Its credentials come by OTEL_EXPORTER_OTLP_HEADERS."""
+    """Base URL of the collector: `http://127.0.0.1:4318`. OTEL_EXPORTER_OTLP_HEADERS supplies its credentials."""
     content: bool = False
     """Whether spans contain the texts of prompts, replies and tool calls."""
     metrics: bool = False
@@ -402,7 +402,7 @@ class TraceSettings(_Section):
 
 
 def _check_postgres_url(url: str) -> str:
-    """Check that an address is of Postgres or a variable. Errors do not show it, because it may contain a password."""
+    """Check that an address is a variable or of Postgres. Errors do not show it, because it may contain a password."""
     if not re.match(r"postgresql(\+psycopg)?://|\$\{", url):
         raise ValueError("this is not the address of a Postgres server; write postgresql://USER@HOST/NAME")
     return url
@@ -414,7 +414,7 @@ class DurableSettings(_Section):
     type: Literal["sqlite", "postgres"] = "sqlite"
     """`sqlite`: files in the state directory, for one machine. `postgres`: a server that several machines share."""
     url: Annotated[Text, AfterValidator(_check_postgres_url)] | None = None
-    """Address of the database for `postgres`: `postgresql://…`. Give a password by `${VARIABLE}` or in ~/.pgpass."""
+    """Address of the database for `postgres`: `postgresql://…`. Supply a password by `${VARIABLE}` or in ~/.pgpass."""
 
     @model_validator(mode="after")
     def _check_url(self) -> "DurableSettings":
@@ -457,8 +457,8 @@ class FleetSettings(_Section):
     inbox: InboxSettings | None = None
     """Answers to questions by signed requests. Needs `webhooks`. null: none."""
     notify: tuple[Hook, ...] = ()
-    """Hooks for whatever needs a person: questions, blocked and failed jobs, and changes that are ready to apply. Every
-    agent has them after its own `on_inbox` hooks."""
+    """Hooks for everything that needs a person: questions, blocked and failed jobs, and changes ready to apply. Every
+    agent runs them after its own `on_inbox` hooks."""
     log_format: LogFormat = "text"
     """The format of the log of the daemon and its workers: `text` for people, `json` for programs."""
 

@@ -16,7 +16,7 @@ _SECRET_HEADER = re.compile(r"(?i)authorization|token|secret|key|password|cookie
 _INCOMING_WEBHOOK = re.compile(
     r"(?i)//hooks\.slack(?:-gov)?\.com/\w+/\w|\bdiscord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/\w"
 )
-"""Addresses of incoming webhooks of Slack and Discord. An address is all that is needed to write there."""
+"""Addresses of incoming webhooks of Slack and Discord. Knowing such an address is enough to post there."""
 _SCRIPTED = "scripted:"
 
 
@@ -28,7 +28,7 @@ def prepare_values(merged: Merged, environ: Mapping[str, str], *, prefix: str) -
 
     Args:
         merged: The values as in the files.
-        environ: The variables that the files may name.
+        environ: The variables that the files may refer to.
         prefix: The prefix of keys in messages, such as `agents.mender.`.
 
     Raises:
@@ -75,7 +75,7 @@ def _refuse_plain_secret(path: KeyPath, text: str) -> None:
 
 
 def _absolute(path: KeyPath, text: str, origin: Origin) -> str:
-    """Return a text with the path that it is, or contains, made absolute."""
+    """Make the path absolute that a text is or contains, if its key takes a path."""
     match path:
         case ("workspace",) | ("triggers", _, "path") | ("run", "output_schema") | ("client", "path"):
             scheme = ""

@@ -1,4 +1,4 @@
-"""The JSON Schema of `ringfence.yaml` with the settings of fleets, for editors and other programs."""
+"""Generates the JSON Schema of `ringfence.yaml` with the settings of fleets, for editors and other programs."""
 
 from typing import Annotated, Any
 

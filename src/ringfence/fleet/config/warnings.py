@@ -1,4 +1,4 @@
-"""Warnings about a fleet whose files are valid, but which will not work on this machine as it is."""
+"""Finds what will not work on this machine in a fleet whose files are valid."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ def find_warnings(fleet: Fleet, environ: Mapping[str, str]) -> Iterator[str]:
 
     Args:
         fleet: The fleet. If it has several machines, nothing is expected to be on this one.
-        environ: The environment of its daemon.
+        environ: The environment of the fleet's daemon.
     """
     for document in fleet.documents:
         yield from old_names_in(document)
@@ -88,5 +88,5 @@ def _check_prices(agent: Agent, fleet: FleetSettings) -> _Warnings:
 
 
 def _belongs_to_root(directory: Path) -> bool:
-    """Whether this process and the directory are root's, so that the default mode is a private copy."""
+    """Whether this process runs as root and root owns the directory, which makes a private copy the default mode."""
     return os.geteuid() == 0 and directory.stat().st_uid == 0

@@ -1,1 +1,1 @@
-"""Converts fleets of herdctl. A key that is not converted unchanged has a note; none is dropped silently."""
+"""Converts fleets of herdctl. Each key that is not converted unchanged gets a note; none is dropped silently."""

@@ -1,4 +1,4 @@
-"""The result of a conversion: settings of Ringfence with their origins in herdctl's files, and notes on what differs."""
+"""Defines the result of a conversion: settings with their origins in herdctl's files, and notes on differences."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -14,8 +14,8 @@ _MAX_NAME_LENGTH = 40
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 Kind = Literal["left_out", "changed", "no_effect"]
-"""`left_out`: Ringfence does not do this. `changed`: it does this in another way. `no_effect`: nothing is lost, because
-herdctl ignores the key as well or because nothing needs to be done."""
+"""`left_out`: Ringfence has no equivalent. `changed`: Ringfence does this differently. `no_effect`: nothing is lost,
+because herdctl ignores the key as well or because nothing needs to be done."""
 
 LABELS = {"left_out": "left out", "changed": "changed", "no_effect": "nothing is lost"}
 
@@ -40,7 +40,7 @@ class Note:
 
 
 def add_note(notes: dict[tuple[str, str, str], Note], note: Note) -> None:
-    """Add a note, unless the same one is there already."""
+    """Add a note, unless the same note exists already."""
     notes.setdefault((str(note.origin), note.key, note.reason), note)
 
 
@@ -49,7 +49,7 @@ class ConvertedSettings:
     """Settings of an agent or a fleet, each with its origin in herdctl's files."""
 
     root: Origin
-    """The origin of settings without one of their own."""
+    """The origin of settings that have no origin of their own."""
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[KeyPath, Origin] = field(default_factory=dict)
 
@@ -109,7 +109,7 @@ class Conversion:
 
     top: ConvertedFleet
     documents: tuple[Document, ...]
-    """Every file that was read, the outermost first."""
+    """Every file that was read, outermost first."""
     notes: tuple[Note, ...]
 
     @property
@@ -118,7 +118,7 @@ class Conversion:
         return self.documents[0].file
 
     def unset_variables(self, environ: Mapping[str, str]) -> list[str]:
-        """Return the variables that the settings name without a default and that are not set, in alphabetical order."""
+        """Return the unset variables to which the settings refer without a default, in alphabetical order."""
         names = {
             name
             for _, fleet in self.top.walk()

@@ -1,7 +1,7 @@
-"""Reads a fleet of herdctl with all files that it names, and converts it.
+"""Reads a fleet of herdctl with all files that it refers to, and converts it.
 
-Layers are merged as they are written, and defaults are applied last: an agent that sets one key of `docker:` keeps the
-other keys that its fleet sets, unlike in herdctl.
+Layers are merged as written, and defaults are applied last: unlike in herdctl, an agent that sets one key of `docker:`
+keeps the other keys that its fleet sets.
 """
 
 import os
@@ -35,7 +35,7 @@ FLEET_KEYS = (
 _MAX_DEPTH = 8
 _MAX_FILES = 1000
 _MAX_VALUES = 100_000
-"""The values of all agents together, inherited ones included."""
+"""The maximum number of values of all agents together, including inherited ones."""
 
 
 def is_herdctl(document: Document) -> bool:
@@ -50,14 +50,14 @@ def is_herdctl(document: Document) -> bool:
 
 
 def convert(document: Document, *, environ: Mapping[str, str]) -> Conversion:
-    """Convert a fleet and all files that it names.
+    """Convert a fleet and all files that it refers to.
 
     Args:
         document: The fleet's file.
-        environ: The variables of names and of paths of files. Other variables stay references.
+        environ: The variables for names and file paths. Other variables stay references.
 
     Raises:
-        ConfigurationError: Something is wrong in herdctl's files. The error names every mistake with its position.
+        ConfigurationError: herdctl's files contain mistakes. The error names every mistake with its position.
     """
     conversion = _Converter(environ)
     fleet = _Fleet(document, merge([part_of(document, ())]), (), (document.file.resolve(),), None)
@@ -81,9 +81,9 @@ class _Fleet:
     document: Document
     merged: Merged
     defaults: tuple[Layer, ...]
-    """The defaults of the fleets around it, the weakest first."""
+    """The defaults of the enclosing fleets, weakest first."""
     chain: tuple[Path, ...]
-    """The files that lead to it, and its own."""
+    """The files that lead to the fleet's file, and that file."""
     name: str | None
 
 
@@ -91,7 +91,7 @@ class _Fleet:
 class _Converter:
     environ: Mapping[str, str]
     notes: dict[tuple[str, str, str], Note] = field(default_factory=dict)
-    """By origin, key and reason, so that a key which several agents inherit is noted once."""
+    """The notes by origin, key and reason, so that a key which several agents inherit is noted once."""
     errors: list[RingfenceError] = field(default_factory=list)
     documents: dict[Path, Document] = field(default_factory=dict)
     file_count: int = 0
@@ -172,7 +172,7 @@ class _Converter:
         return _Fleet(document, merged, defaults, (*fleet.chain, file), name)
 
     def _read(self, fleet: _Fleet, reader: Reader, path: KeyPath) -> Document:
-        """Read the file that `path` names. The name may lead anywhere, as its author can see; a link may not."""
+        """Read the file that `path` names. The name may lead anywhere, as its author can see; a symlink may not."""
         if not reader.is_mapping(*path) or not isinstance(reader.value(*path, "path"), str):
             raise reader.error(path, "write a mapping with a `path`")
         source = (*path, "path")
@@ -250,7 +250,7 @@ def _layer(reader: Reader, path: KeyPath, values: Mapping[str, object]) -> Layer
 
 
 def _note_unused(reader: Reader, *, is_top: bool) -> None:
-    """Note the keys of a fleet's file that concern neither agents nor nested fleets."""
+    """Add notes for the keys of a fleet's file that concern neither agents nor nested fleets."""
     if reader.value("version") not in (None, 1):
         reader.left_out(("version",), "only version 1 is known")
     reader.no_effect(("chat",), "herdctl ignores it with a warning")

@@ -18,11 +18,11 @@ _MAX_SHOWN_KEY = 120
 
 
 class LimitExceeded(ConfigurationError):
-    """The fleet is larger than a fleet may be. Nothing more of it is read."""
+    """The fleet exceeds the maximum size. Reading stops."""
 
 
 def escape(text: str) -> str:
-    """Escape every dollar sign that begins no variable of herdctl, so that Ringfence does not interpret it."""
+    """Escape every dollar sign that does not begin a variable of herdctl, so that Ringfence does not interpret it."""
     parts: list[str] = []
     at = 0
     while (dollar := text.find("$", at)) >= 0:
@@ -40,16 +40,16 @@ def has_variable(value: object) -> bool:
 
 
 class Reader:
-    """Reads the values of an agent or a fleet, and writes the settings that they become.
+    """Reads the values of an agent or a fleet, and writes the converted settings.
 
-    A path of keys that leads to no value is an absent value, which has no note.
+    A path of keys that leads to no value means an absent value, which gets no note.
 
     Args:
         merged: The values.
-        root: The origin of values without one of their own.
-        notes: Takes the notes on keys that are not converted unchanged.
-        errors: Takes the errors that `collected` catches.
-        environ: The variables of `expanded`.
+        root: The origin of values that have no origin of their own.
+        notes: Receives the notes on keys that are not converted unchanged.
+        errors: Receives the errors that `collected` catches.
+        environ: The variables that `expanded` replaces.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Reader:
         return str(value)
 
     def expanded(self, *path: str | int) -> str | None:
-        """Return a text in which the variables are replaced."""
+        """Return a text with its variables replaced."""
         value = self.value(*path)
         if value is not None and not isinstance(value, str):
             raise self.error(path, "write a text")
@@ -105,14 +105,14 @@ class Reader:
             raise self.error(path, str(exc)) from exc
 
     def scalar(self, *path: str | int) -> Any:
-        """Return a text, number or boolean, which the models of the configuration check later."""
+        """Return a text, number or boolean, which the models of the configuration validate later."""
         value = self.value(*path)
         if isinstance(value, list | Mapping):
             raise self.error(path, "write a single value")
         return escape(value) if isinstance(value, str) else value
 
     def flag(self, *path: str | int) -> bool | None:
-        """Return a boolean. A variable in its place is left out, with a note."""
+        """Return a boolean. A variable instead of a boolean is left out, with a note."""
         value = self.value(*path)
         if has_variable(value):
             self.left_out(path, "it depends on a variable; write true or false")
@@ -122,7 +122,7 @@ class Reader:
         return value
 
     def choice(self, path: KeyPath, known: Collection[str]) -> str | None:
-        """Return one of several words. A variable in its place is left out, with a note."""
+        """Return one of several words. A variable instead of a word is left out, with a note."""
         value = self.value(*path)
         if has_variable(value):
             self.left_out(path, f"it depends on a variable; write one of {', '.join(known)}")
@@ -176,7 +176,7 @@ class Reader:
 
     @property
     def is_concurrent(self) -> bool:
-        """Whether several jobs of the agent run at the same time, or may do so."""
+        """Whether several jobs of the agent run, or may run, at the same time."""
         return self._at(("instances", "max_concurrent")) not in (None, 1, "1")
 
     # --- settings ---
@@ -212,22 +212,22 @@ class Reader:
     # --- notes ---
 
     def left_out(self, path: KeyPath, reason: str) -> None:
-        """Note that a key is not converted, if it is set."""
+        """If a key is set, note that it is not converted."""
         self._note("left_out", path, reason)
 
     def changed(self, path: KeyPath, reason: str) -> None:
-        """Note that a key is converted to something else, if it is set."""
+        """If a key is set, note that it is converted to something else."""
         self._note("changed", path, reason)
 
     def no_effect(self, path: KeyPath, reason: str) -> None:
-        """Note that nothing is lost without a key, if it is set."""
+        """If a key is set, note that nothing is lost without it."""
         self._note("no_effect", path, reason)
 
     def report_unknown(self, known: Collection[str]) -> None:
         """Note every key that was not read.
 
         Args:
-            known: The known keys at the top, for a hint at the nearest one.
+            known: The known top-level keys, for a hint at the most similar one.
         """
         parents = {path[:length] for path in self._read for length in range(len(path))} | self._opened
         for path in self._unread((), self.merged.values, parents | {()}):

@@ -28,7 +28,7 @@ _SECRET_SHAPE = re.compile(
 _PLACEHOLDERS = frozenset(
     {"", "none", "null", "unset", "missing", "empty", "changeme", "placeholder", "todo"}
 )
-"""Defaults of variables that mean that there is no secret."""
+"""Default values of variables which mean that there is no secret."""
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 _SCHEME = re.compile(r"(?i)\s*(?:bearer|basic|bot|token)?\s*")
 
@@ -49,7 +49,7 @@ def secret_reference(reader: Reader, variable: str, *source: str | int) -> str:
     Args:
         reader: The reader of the agent.
         variable: The name of the variable.
-        source: The path of the value that names it.
+        source: The path of the value that refers to the variable.
 
     Raises:
         ConfigurationError: The name is not valid. The error does not quote it, because it may be the secret itself.
@@ -63,10 +63,10 @@ def secret_reference(reader: Reader, variable: str, *source: str | int) -> str:
 
 
 def replace_variables(reader: Reader, text: str, *source: str | int) -> str:
-    """Return a text in which variables are references to secrets.
+    """Return a text in which variables are replaced by references to secrets.
 
-    A variable with a default stays one, unless its name, or the last key of `source`, says that it is a secret and its
-    default is a placeholder such as `none`.
+    A variable with a default stays a variable, unless its name or the last key of `source` says that it is a secret and
+    its default is a placeholder such as `none`.
     """
 
     def replace(match: re.Match[str]) -> str:
@@ -120,7 +120,7 @@ def _plain_secrets(path: KeyPath, value: Any) -> Iterator[KeyPath]:
 
 
 def _written(text: str) -> str:
-    """Return what a file itself contains of a text: of variables only the defaults that are not placeholders."""
+    """Return the part of a text that the file itself contains: of variables, only defaults that are no placeholders."""
 
     def default_of(match: re.Match[str]) -> str:
         default = match["default"] or ""
@@ -130,7 +130,7 @@ def _written(text: str) -> str:
 
 
 def _holds_secret_argument(words: list[Any]) -> bool:
-    """Whether a command has an option with the name of a secret whose value is in the file."""
+    """Whether a command has an option that is named like a secret and whose value is in the file."""
     for word, following in zip(words, [*words[1:], ""], strict=True):
         option, has_value, value = str(word).partition("=")
         if not _OPTION.fullmatch(option) or not is_secret_name(option.lstrip("-")):

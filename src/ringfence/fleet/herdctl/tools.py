@@ -24,7 +24,7 @@ _SERVER = re.compile(r"[A-Za-z0-9](?:_?[A-Za-z0-9-]){0,31}")
 
 
 def convert_tools(reader: Reader) -> None:
-    """Convert what the agent may do."""
+    """Convert the agent's permissions, tools, servers and plugins."""
     with reader.collected():
         _convert_tool_lists(reader, _convert_permission_mode(reader))
     reader.put(("client", "settings_sources"), reader.texts("setting_sources"), "setting_sources")
@@ -74,7 +74,7 @@ def _convert_tool_lists(reader: Reader, mode: str) -> None:
 
 
 def _note_web_tools(reader: Reader, lists: dict[str, list[str] | None], denied: list[str]) -> None:
-    """Note each tool that needs a network, which herdctl's agents have and a sandbox does not."""
+    """Add a note for each tool that needs network access, which herdctl's agents have and a sandbox lacks."""
     for tool, advice in _WEB_TOOLS.items():
         for key, names in lists.items():
             if tool not in denied and any(name.partition("(")[0] == tool for name in names or ()):

@@ -18,7 +18,7 @@ _ORDER = ("description", "prompt", "workspace", "run", "sandbox", "limits", "too
 
 
 def render_files(conversion: Conversion, output: Path) -> dict[Path, str]:
-    """Return the texts of the files to write, `output` first. Nested fleets have files of their own beside it.
+    """Return the texts of the files to write, `output` first. Each nested fleet has its own file beside it.
 
     Raises:
         UsageError: A file would be larger than a configuration may be.
@@ -38,7 +38,7 @@ def render_files(conversion: Conversion, output: Path) -> dict[Path, str]:
 
 
 def _file(output: Path, prefix: tuple[str, ...]) -> Path:
-    # Names contain no dots, so each fleet has another file.
+    # Names contain no dots, so the files of different fleets have different names.
     return output.with_name(".".join((output.stem, *prefix)) + output.suffix) if prefix else output
 
 
@@ -91,7 +91,7 @@ def _yaml(values: dict[str, Any]) -> str:
 
 
 def _header(fleet: ConvertedFleet, conversion: Conversion, notes: list[Note]) -> str:
-    """Return the comment at the top of a file. No note can end the comment."""
+    """Return the comment at the top of a file. No text of a note can end the comment."""
     base = conversion.file.parent
     lines = [f"Converted from herdctl's {os.path.relpath(fleet.document.file, base)}."]
     if notes:
