@@ -1,4 +1,4 @@
-"""The application of the dashboard: its routes, and what stands before and around every page."""
+"""Creates the dashboard's application: its routes, sign-in, and the handling of errors around every page."""
 
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
@@ -23,7 +23,7 @@ from ringfence.web.session import Sessions
 
 PageHandler = Callable[[Request, ApiClient], Awaitable[Page]]
 ActionHandler = Callable[[Request, ApiClient, dict[str, str]], Awaitable[str]]
-"""Does what a button asks for; returns the path of the next page, or a sentence about the result."""
+"""Executes the action of a button; returns the path of the next page, or a sentence about the result."""
 
 _BODY_BYTES = 1024 * 1024
 _TITLES = {
@@ -76,10 +76,10 @@ def create_dashboard(
     """Create the application.
 
     Args:
-        api: What every page reads and every action uses.
-        sessions: The browsers that are signed in.
-        hosts: Values of `Host` that are accepted.
-        origins: Values of `Origin` that are accepted.
+        api: The client of the API, which every page and action uses.
+        sessions: The sessions of signed-in browsers.
+        hosts: The accepted values of `Host`.
+        origins: The accepted values of `Origin`.
         cookie: The name of the session cookie; it differs between dashboards of one host, which share cookies.
     """
     routes = [
@@ -95,7 +95,7 @@ def create_dashboard(
     app = Starlette(routes=routes, exception_handlers={HTTPException: _unknown, Exception: _broken})
     app.state.api, app.state.sessions, app.state.cookie = api, sessions, cookie
     app.state.is_secure = any(origin.startswith("https:") for origin in origins)
-    # Outside of the application: its answers to errors of its own have the headers, too.
+    # The guard is outside the application, so that the application's own error responses have the headers, too.
     return Guard(app, sessions=sessions, hosts=hosts, origins=origins, cookie=cookie)
 
 

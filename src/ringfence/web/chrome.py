@@ -1,4 +1,4 @@
-"""What the frame around every page shows: the pages, what waits in them, the fleet, and whether its daemon runs."""
+"""Loads the contents of the frame around every page: the navigation with its counts, and the state of the fleet."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ _FLEET = (
 )
 _MACHINE = (("runs", "Runs", ""), ("loops", "Loops", ""), ("doctor", "Doctor", ""))
 FLEET_PATHS = tuple(f"/{path}" for path, _, _ in _FLEET)
-"""Where the pages of the fleet are."""
+"""The paths of the pages of the fleet."""
 NO_DAEMON = (
     "The fleet's daemon does not run. Pages show what is stored; nothing starts until `ringfence fleet up`."
 )
 
 
 async def load_chrome(api: ApiClient) -> dict[str, Any]:
-    """What the frame shows; if the API does not answer, its banner says so."""
+    """The values that the frame shows; its banner says so if the API cannot be reached."""
     status: dict[str, Any] = {}
     banner = ""
     try:

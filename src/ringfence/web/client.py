@@ -15,11 +15,11 @@ _MAX_MESSAGE = 2000
 
 
 class ApiError(RingfenceError):
-    """The API refused a request.
+    """The API rejected a request.
 
     Args:
-        status: Of the response.
-        message: The reason, as the API gives it.
+        status: The status of the response.
+        message: The reason given by the API.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -28,7 +28,7 @@ class ApiError(RingfenceError):
 
 
 class ApiUnreachable(ApiError):
-    """No answer came from the API."""
+    """The API did not respond."""
 
     def __init__(self, message: str) -> None:
         super().__init__(503, message)
@@ -46,7 +46,7 @@ class _FallbackTransport(httpx2.AsyncBaseTransport):
         for path in self._paths[:-1]:
             try:
                 return await self._transports[path].handle_async_request(request)
-            except httpx2.ConnectError:  # nothing was sent, so it may be sent elsewhere
+            except httpx2.ConnectError:  # nothing was sent, so another socket may be tried
                 continue
         return await self._transports[self._paths[-1]].handle_async_request(request)
 
@@ -67,8 +67,8 @@ class ApiClient:
         client: Sends the requests; its base URL is that of the API, without `/v1`.
 
     Raises:
-        ApiError: By every method: the API refuses the request.
-        ApiUnreachable: By every method: no answer came.
+        ApiError: By every method: the API rejects the request.
+        ApiUnreachable: By every method: the API does not respond.
     """
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
@@ -76,7 +76,7 @@ class ApiClient:
 
     @classmethod
     def local(cls, *sockets: Path) -> Self:
-        """A client of the first of these Unix sockets on which a server listens, chosen anew for each request."""
+        """A client of the first of these Unix sockets on which a server listens, chosen again for each request."""
         transport = _FallbackTransport(sockets)
         return cls(httpx2.AsyncClient(transport=transport, base_url="http://daemon", timeout=_TIMEOUT_S))
 
@@ -91,20 +91,20 @@ class ApiClient:
         await self._client.aclose()
 
     async def get(self, *parts: str, **query: Any) -> Any:
-        """The answer to a question."""
+        """Send a GET request and return the JSON of the response."""
         return await self._send("GET", parts, query, None)
 
     async def post(self, *parts: str, body: Any = None, **query: Any) -> Any:
-        """The answer to an action."""
+        """Send a POST request and return the JSON of the response."""
         return await self._send("POST", parts, query, {} if body is None else body)
 
     async def delete(self, *parts: str) -> Any:
-        """The answer to a removal."""
+        """Send a DELETE request and return the JSON of the response."""
         return await self._send("DELETE", parts, {}, None)
 
     @asynccontextmanager
     async def lines(self, *parts: str, **query: Any) -> AsyncIterator[AsyncIterator[str]]:
-        """The lines of an answer as they arrive, for as long as the server sends."""
+        """The lines of a streamed response as they arrive, until the server ends it."""
         timeout = httpx2.Timeout(_TIMEOUT_S, read=None)
         try:
             async with self._client.stream(

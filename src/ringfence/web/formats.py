@@ -1,4 +1,4 @@
-"""Figures, times and states as pages show them."""
+"""Formats figures, times and states for pages."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from typing import Any
 from ringfence.escape import safe_json
 
 NONE = "\N{EN DASH}"
-"""What stands for a value that is not known."""
+"""The placeholder of an unknown value."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _TONES = {
     "good": ("succeeded", "passed", "met", "accepted", "green", "sealed", "yes", "allow", "applied", "held"),
@@ -41,7 +41,7 @@ def tone(word: str) -> str:
 
 
 def icon(word: str) -> str:
-    """The name of the icon of a state, so that it is never shown by its colour alone."""
+    """The name of the icon of a state, so that a state is never shown by colour alone."""
     return _ICONS.get(word) or _ICON_OF[tone(word)]
 
 
@@ -51,7 +51,7 @@ def words(name: str) -> str:
 
 
 def parse_moment(value: Any) -> datetime | None:
-    """A time from an ISO 8601 text or from milliseconds since 1970; None if there is none."""
+    """Parse a time from an ISO 8601 text or from milliseconds since 1970; None if there is none."""
     if value is None or value == "":
         return None
     try:
@@ -66,7 +66,7 @@ def parse_moment(value: Any) -> datetime | None:
 
 
 def ago(value: Any) -> str:
-    """A time as its distance from now: `3 min ago`, `in 2 h`."""
+    """A time relative to now: `3 min ago`, `in 2 h`."""
     moment = parse_moment(value)
     if moment is None:
         return NONE
@@ -84,7 +84,7 @@ def moment(value: Any) -> str:
 
 
 def duration(seconds: Any) -> str:
-    """A length of time: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`."""
+    """A duration: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`."""
     if seconds is None:
         return NONE
     whole = int(seconds)
@@ -135,17 +135,17 @@ def size(count: Any) -> str:
 
 
 def short(identifier: Any) -> str:
-    """The end of an id, by which commands accept it."""
+    """The end of an id, which commands accept in place of the id."""
     return str(identifier or "").rpartition("-")[2]
 
 
 def plain(value: Any) -> str:
-    """A value of a configuration as text: a text as it is, anything else as JSON."""
+    """A configuration value as text: a text unchanged, any other value as JSON."""
     return value if isinstance(value, str) else safe_json(value)
 
 
 def percent(part: Any, whole: Any) -> int:
-    """A part in percent of the whole, from 0 to 100."""
+    """A part as a percentage of the whole, from 0 to 100."""
     return 0 if not whole or not part else max(1, min(100, round(100 * part / whole)))
 
 
@@ -160,4 +160,4 @@ FILTERS = {
     each.__name__: each
     for each in (tone, icon, words, ago, moment, duration, took, tokens, usd, size, short, plain, percent)
 }
-"""All of them, for templates."""
+"""The filters for templates."""

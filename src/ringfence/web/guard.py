@@ -1,4 +1,4 @@
-"""What a request must fulfil before a page sees it, and the headers of every response."""
+"""Checks every request before a page handles it, and adds security headers to every response."""
 
 from collections.abc import Collection
 from http.cookies import CookieError, SimpleCookie
@@ -27,15 +27,15 @@ _HEADERS = {
 
 
 class Guard:
-    """Refuses requests for other hosts, from other origins, and without a session.
+    """Rejects requests for other hosts, from other origins, or without a session.
 
-    An action needs the header `X-Ringfence: page` besides, which no form and no link of another site can send.
+    An action also needs the header `X-Ringfence: page`, which no form and no link of another site can send.
 
     Args:
-        app: Handles what is accepted.
-        sessions: The browsers that are signed in.
-        hosts: Values of `Host` under which the dashboard is reached.
-        origins: Values of `Origin` of its own pages.
+        app: Handles accepted requests.
+        sessions: The sessions of signed-in browsers.
+        hosts: The values of `Host` under which the dashboard is reached.
+        origins: The values of `Origin` of its own pages.
         cookie: The name of the session cookie.
     """
 

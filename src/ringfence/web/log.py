@@ -1,4 +1,4 @@
-"""A record's events as entries of a log, by pages."""
+"""Reads a record's events as entries of a log, page by page."""
 
 import json
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from ringfence.web.client import ApiClient
 from ringfence.web.formats import parse_moment
 
 PAGE = 200
-"""Entries of one page."""
+"""The number of entries on a page."""
 MAX_BODY_CHARS = 6000
-"""Of one entry on a page of many."""
+"""The maximum length of the body of an entry on a page of many."""
 _MAX_FETCHES = 10
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "all": (),
@@ -32,18 +32,18 @@ _CLASSES = {
 
 @frozen
 class Entry:
-    """An event as a page shows it."""
+    """An event in the form in which a page shows it."""
 
     seq: int
     clock: str
     title: str
     kind: str
-    """The class of its style."""
+    """The CSS class."""
     body: str
     is_quiet: bool
     """Whether the body is shown dimmed."""
     cut: int
-    """Characters of the body that are not shown."""
+    """The number of characters of the body that are not shown."""
 
 
 @frozen
@@ -52,15 +52,15 @@ class LogPage:
 
     entries: tuple[Entry, ...]
     start: int
-    """The number of the first event that was read."""
+    """The number of the page's first event."""
     next: int
-    """The number of the first event after those that were read."""
+    """The number of the first event after the page."""
     is_end: bool
-    """Whether it is the end of the record, as far as that is written."""
+    """Whether the page ends at the end of the record, as far as it is written."""
 
 
 def read_entry(line: str | Mapping[str, Any]) -> Entry:
-    """The entry of an event as the API sends it."""
+    """Convert an event, in the form in which the API sends it, to an entry."""
     record = json.loads(line) if isinstance(line, str) else line
     event = event_of(record["event"], record["data"])
     moment: datetime | None = parse_moment(record["time"])
@@ -77,7 +77,7 @@ def read_entry(line: str | Mapping[str, Any]) -> Entry:
 
 
 def is_of_kind(line: str, kind: str) -> bool:
-    """Whether an event, as the API sends it, is of a kind of `KINDS`."""
+    """Whether an event, in the form in which the API sends it, is of a kind of `KINDS`."""
     prefixes = _KINDS.get(kind, ())
     return not prefixes or json.loads(line)["event"].startswith(prefixes)
 
@@ -89,7 +89,7 @@ async def read_log(api: ApiClient, noun: str, name: str, *, start: int, kind: st
         api: The API.
         noun: `jobs` or `runs`.
         name: The id of the job or run.
-        start: The first event; negative: so many, the last ones.
+        start: The first event; a negative number counts from the end.
         kind: Only events of this kind.
         query: Further parameters of the API, such as the attempt.
     """
@@ -113,7 +113,7 @@ async def read_log(api: ApiClient, noun: str, name: str, *, start: int, kind: st
 
 
 def start_of(text: str | None, *, is_over: bool) -> int:
-    """The first event of a page: as its address says, else the beginning, or the end of a record that is written."""
+    """The first event of a page: as in its URL, otherwise the first one, or, until the run is over, the last page's."""
     if text == "last" or (text is None and not is_over):
         return -PAGE
     return int(text) if text is not None and text.isdecimal() and len(text) < 10 else 0

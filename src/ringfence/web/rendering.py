@@ -1,4 +1,4 @@
-"""Renders templates. Every value is made visible and escaped, so that no text of an agent becomes markup."""
+"""Renders templates, with control characters visible and all values escaped, so that no agent's text becomes markup."""
 
 from functools import cache
 from pathlib import Path
@@ -16,16 +16,16 @@ from ringfence.web.formats import FILTERS
 
 _TAB = 4
 _BARE: dict[str, Any] = {"nav": ()}
-"""The frame of a page before sign-in: none."""
+"""The values for a page without a frame, before sign-in."""
 
 
 @frozen
 class Page:
-    """What a handler returns to be rendered.
+    """The result of a handler, to be rendered.
 
     Args:
-        template: Its file's name, without the extension.
-        values: What the template shows.
+        template: The name of the template's file, without the extension.
+        values: The values that the template shows.
     """
 
     template: str
@@ -38,10 +38,10 @@ def render(
     """Render a page.
 
     Args:
-        request: The request for it.
-        page: Its template and values.
-        chrome: What its frame shows; None for a part of a page.
-        status: Of the response.
+        request: The request for the page.
+        page: The template and values.
+        chrome: The values that the frame shows; None for a part of a page.
+        status: The status of the response.
     """
     template = _environment().get_template(f"{page.template}.html.j2")
     text = template.render(
@@ -53,7 +53,7 @@ def render(
 def render_problem(
     status: int, title: str, message: str, chrome: dict[str, Any] | None = None, path: str = ""
 ) -> HTMLResponse:
-    """Render a page that says why a request is refused."""
+    """Render a page that says why a request was rejected."""
     template = _environment().get_template("problem.html.j2")
     text = template.render(title=title, message=message, chrome=chrome or _BARE, path=path, query={})
     return HTMLResponse(text.encode("utf-8", "backslashreplace"), status_code=status)
@@ -81,7 +81,7 @@ def _print(value: object) -> object:
 
 
 def _lines(text: str) -> Markup:
-    """A text with its line breaks and tabs."""
+    """A text as markup that keeps its line breaks and tabs."""
     return Markup.escape(visible(str(text).expandtabs(_TAB)))
 
 

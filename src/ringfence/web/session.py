@@ -1,17 +1,17 @@
-"""Sign-in: a link that works once gives a browser its session cookie."""
+"""Manages sign-in: a link that works once gives a browser a session."""
 
 import hashlib
 import secrets
 from collections.abc import Callable
 
 _MAX_SESSIONS = 100
-"""The oldest session ends when there are more."""
+"""The maximum number of sessions; a further one ends the oldest."""
 
 
 class Sessions:
-    """The browsers that are signed in, and the one link that signs in the next browser.
+    """The sessions of signed-in browsers, and the one link that signs in the next browser.
 
-    Only digests of links and sessions are kept, and only in memory: all sessions end with the process.
+    Only digests of links and sessions are kept, and only in memory, so all sessions end with the process.
 
     Args:
         on_link: Called with the token of each new link: the first one, and one after each sign-in.
@@ -23,14 +23,14 @@ class Sessions:
         self._sessions: dict[str, None] = {}  # in the order of sign-in
 
     def new_link(self) -> str:
-        """Replace the link by a new one, and return its token."""
+        """Replace the link with a new one, and return its token."""
         token = secrets.token_urlsafe(32)
         self._link = _digest(token)
         self._on_link(token)
         return token
 
     def redeem(self, token: str) -> str | None:
-        """The id of a new session if this is the token of the current link, which is then used up; else None."""
+        """Use up the link and return the id of a new session; None if the token is not that of the current link."""
         if not self._link or not secrets.compare_digest(_digest(token), self._link):
             return None
         session = secrets.token_urlsafe(32)
@@ -41,7 +41,7 @@ class Sessions:
         return session
 
     def is_valid(self, session: str) -> bool:
-        """Whether a browser with this session id is signed in."""
+        """Whether a session id is that of a signed-in browser."""
         return _digest(session) in self._sessions
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events: that something changed, and the log of a run as it is written."""
+"""Sends server-sent events: notices of changes, and the entries of a log as they are written."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -15,16 +15,16 @@ from ringfence.web.rendering import render_part
 Emit = Callable[[str], Awaitable[None]]
 _RETRY_S = 0.5
 _STORED_S = 2.0
-"""How long to wait for changes without a daemon, before looking for one again."""
+"""How long to wait for changes without a daemon before checking for a daemon again."""
 _UNKNOWN = object()
 _AWAY = "The fleet's server does not answer. Reconnecting …"
 
 
 class EventStream(Response):
-    """A response of server-sent events, which ends when the browser goes away.
+    """A response of server-sent events, which ends when the browser disconnects.
 
     Args:
-        produce: Emits the events, until there are no more.
+        produce: Emits the events, and returns after the last one.
     """
 
     media_type = "text/event-stream"
@@ -56,7 +56,7 @@ class EventStream(Response):
 
 
 async def stream_changes(request: Request) -> Response:
-    """Report what kinds of things changed, and when the API or the daemon goes away and comes back."""
+    """Report the kinds of objects that changed, and when the API or the daemon becomes unreachable or reachable."""
     api: ApiClient = request.app.state.api
     return EventStream(lambda emit: _report_changes(api, emit))
 
@@ -97,7 +97,7 @@ async def follow_log(request: Request) -> Response:
                         data = "".join(f"data: {part}\n" for part in html.rstrip("\n").split("\n"))
                         await emit(f"event: events\nid: {json.loads(line)['seq'] + 1}\n{data}\n")
         except ApiError:
-            return  # the page connects again, from the last entry that it has
+            return  # the page reconnects and continues after its last entry
         await emit("event: end\ndata: \n\n")
 
     return EventStream(produce)

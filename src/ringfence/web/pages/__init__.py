@@ -1,1 +1,1 @@
-"""The pages, a module for each noun: what they read from the API, and what their buttons do."""
+"""Handlers of the pages, in one module for each noun: they read from the API and execute the actions of buttons."""

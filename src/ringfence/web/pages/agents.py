@@ -1,4 +1,4 @@
-"""Agents: the list, and an agent with its configuration, triggers and history."""
+"""Handles the pages of agents: the list, and an agent with its configuration, triggers and history."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,7 @@ async def show_agent(request: Request, api: ApiClient) -> Page:
 
 
 async def act(request: Request, api: ApiClient, form: Mapping[str, str]) -> str:
-    """Enable or disable an agent, or start a job of it."""
+    """Enable or disable an agent, or start a job of the agent."""
     name, action = request.path_params["name"], request.path_params["action"]
     if action == "start":
         prompt = form.get("prompt", "").strip()

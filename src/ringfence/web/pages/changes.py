@@ -1,4 +1,4 @@
-"""The changes of a run: its files as a tree, and the lines of one file by pages."""
+"""Reads the changes of a run for pages: the files as a tree, and the lines of one file page by page."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,9 +10,9 @@ from ringfence.frozen import frozen
 from ringfence.web.client import ApiClient, ApiError
 
 LINES = 400
-"""Lines of a diff on one page."""
+"""The number of lines of a diff on one page."""
 _FILES = 500
-"""Files in one tree."""
+"""The maximum number of files in a tree."""
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
@@ -23,7 +23,7 @@ class DiffLine:
     kind: str
     """`add`, `del`, `same`, or `hunk` for the heading of a hunk."""
     before: int | None
-    """Its number before the change; None: it was not there."""
+    """The line number before the change; None: the line did not exist."""
     after: int | None
     text: str
 
@@ -31,7 +31,7 @@ class DiffLine:
 async def read_changes(
     request: Request, api: ApiClient, noun: str, name: str, **query: Any
 ) -> dict[str, Any]:
-    """What the page of changes shows of a job or a run.
+    """The values that the page of changes of a job or a run shows.
 
     Args:
         request: Its query names the file and the first line.
@@ -79,7 +79,7 @@ def _number(text: str | None) -> int:
 
 
 def _number_lines(lines: Sequence[str], numbers: Sequence[int] | None) -> Iterator[DiffLine]:
-    """The lines with their numbers; what stands before the first hunk is left out."""
+    """The lines with their numbers, without the lines before the first hunk."""
     position = None if numbers is None else (numbers[0], numbers[1])
     for line in lines:
         heading = _HUNK.match(line)
@@ -103,7 +103,7 @@ def _number_lines(lines: Sequence[str], numbers: Sequence[int] | None) -> Iterat
 
 
 def _tree(files: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The files with the folders above them, each folder once, in the order of their paths."""
+    """The files and their folders, each folder once, ordered by path."""
     rows: list[dict[str, Any]] = []
     folder = ""
     for file in sorted(files, key=lambda each: (each["path"].rpartition("/")[0], each["path"])):

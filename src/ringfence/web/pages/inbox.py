@@ -1,4 +1,4 @@
-"""The inbox: what waits for a person."""
+"""Handles the page of the inbox: questions and jobs that wait for a person."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ _ANSWERED = {"allow": "Allowed. The job resumes in a new attempt.", "deny": "Den
 
 
 async def show_inbox(_request: Request, api: ApiClient) -> Page:
-    """Questions of agents, and jobs that failed or whose changes wait to be applied."""
+    """The questions of agents, and jobs that failed or whose changes wait to be applied."""
     questions = await api.get("inbox", open="true")
     answered = await api.get("inbox", open="false", limit=_RECENT)
     groups = [

@@ -1,4 +1,4 @@
-"""Jobs: the list, and a job's log, changes, attempts, record and task."""
+"""Handles the pages of jobs: the list, and a job's log, changes, attempts, record and task."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ FAILED = tuple(
     for state in JobState
     if state.is_terminal and state not in ("succeeded", "unverified", "ended", "cancelled", "blocked")
 )
-"""The states of jobs that did not do what they should."""
+"""The end states of failed jobs."""
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "all": (),
     "active": ("queued", "starting", "running"),
@@ -75,7 +75,7 @@ async def list_jobs(request: Request, api: ApiClient) -> Page:
 async def _list_agents(api: ApiClient) -> list[dict[str, Any]]:
     try:
         return list(await api.get("agents"))
-    except ApiError:  # without a daemon the list of jobs is still there
+    except ApiError:  # the list of jobs works without a daemon
         return []
 
 
@@ -149,12 +149,12 @@ async def _read_job(request: Request, api: ApiClient) -> dict[str, Any]:
 
 
 async def _read_changes_state(api: ApiClient, job: Mapping[str, Any]) -> str:
-    """What became of the changes of a job that has ended."""
+    """The state of the changes of a job that has ended."""
     if job["ended_at"] is None or job["run_id"] is None:
         return "none"
     try:
         return str((await api.get("jobs", job["id"], "diff", limit=1))["state"])
-    except ApiError:  # its record is not here, or cannot be read; the page of changes says why
+    except ApiError:  # the record is elsewhere or unreadable; the page of changes says why
         return "none"
 
 
@@ -167,7 +167,7 @@ def _job_page(tab: str, job: dict[str, Any], values: Mapping[str, Any]) -> Page:
 
 
 def _limits_of(job: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the job used of each of its limits, as text and as numbers for a bar."""
+    """The job's usage of each of its limits, as text and as numbers for a bar."""
     rows = []
     for limit in job["limits"]:
         name, used, allowed = limit["name"], limit["used"], limit["allowed"]

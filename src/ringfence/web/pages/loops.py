@@ -1,4 +1,4 @@
-"""Loops of this machine: the list, and the report of one, with its verdicts and their evidence."""
+"""Handles the pages of this machine's loops: the list, and a loop's report with its verdicts and their evidence."""
 
 from starlette.requests import Request
 
@@ -12,7 +12,7 @@ async def list_loops(_request: Request, api: ApiClient) -> Page:
 
 
 async def show_loop(request: Request, api: ApiClient) -> Page:
-    """A loop: stories by role, and the verdict on each criterion."""
+    """A loop with its stories and roles, and the verdict on each criterion."""
     report = await api.get("loops", request.path_params["id"])
     passed = sum(story["state"] == "passed" for story in report["stories"])
     return Page("loop", {"loop_report": report, "passed": passed})

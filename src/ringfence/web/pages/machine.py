@@ -1,4 +1,4 @@
-"""Workers, and the state of this machine."""
+"""Handles the pages of workers and of this machine's state."""
 
 from collections.abc import Mapping
 
@@ -31,5 +31,5 @@ async def act(request: Request, api: ApiClient, _form: Mapping[str, str]) -> str
 
 
 async def show_doctor(_request: Request, api: ApiClient) -> Page:
-    """What this machine can isolate."""
+    """The isolation that this machine supports."""
     return Page("doctor", {"report": await api.get("doctor")})

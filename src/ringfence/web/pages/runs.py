@@ -1,4 +1,4 @@
-"""Single runs of this machine."""
+"""Handles the pages of single runs on this machine."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Schedules of all agents."""
+"""Handles the page of the schedules of all agents."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ _DONE = {"pause": "The schedule is paused.", "resume": "The schedule is resumed.
 
 
 async def list_schedules(_request: Request, api: ApiClient) -> Page:
-    """The table of schedules, the next one first."""
+    """The table of schedules, ordered by their next due time."""
     found = await api.get("schedules")
     return Page("schedules", {"schedules": sorted(found, key=lambda each: str(each["next_at"] or "~"))})
 

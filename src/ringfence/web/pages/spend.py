@@ -1,4 +1,4 @@
-"""Spend by day and agent, as a plot and as a table."""
+"""Handles the page of spend by day and agent, as a plot and as a table."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from ringfence.web.rendering import Page
 _DAYS = (7, 14, 30, 90)
 _WIDTH, _HEIGHT, _LEFT, _FOOT = 720, 200, 44, 18
 _SERIES = 5
-"""Agents with a colour of their own; the others are shown together."""
+"""The number of agents with a colour of their own; the others are shown together."""
 
 
 @frozen
@@ -29,7 +29,7 @@ class Block:
 
 
 async def show_spend(request: Request, api: ApiClient) -> Page:
-    """What agents spent on each of the last days, against their budgets."""
+    """What agents spent on each of the last days, compared with their budgets."""
     wanted = request.query_params.get("days", "14")
     days = int(wanted) if wanted.isdecimal() and int(wanted) in _DAYS else 14
     found = await api.get("spend", days=days)
@@ -58,7 +58,7 @@ async def show_spend(request: Request, api: ApiClient) -> Page:
 
 
 def _budget_rows(name: str, budget: dict[str, Any]) -> list[dict[str, Any]]:
-    """What was spent today of each bound of a budget."""
+    """What was spent today of each limit of a budget."""
     rows: list[tuple[str, float, float, Callable[[Any], str]]] = []
     if budget["max_cost_usd"] is not None:
         rows.append((name, budget["cost_usd"], budget["max_cost_usd"], usd))
@@ -71,7 +71,7 @@ def _budget_rows(name: str, budget: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def draw_plot(names: list[str], rows: list[dict[str, Any]], ranking: list[str]) -> dict[str, Any]:
-    """The plot of the cost of each day, stacked by agent: rectangles, lines of the scale, and names of days."""
+    """The plot of the cost of each day, stacked by agent: rectangles, scale lines, and labels of days."""
     sums = {day: sum(row["cost_usd"] for row in rows if row["day"] == day) for day in names}
     top = _scale_top(max(sums.values(), default=0.0))
     step = (_WIDTH - _LEFT) / max(1, len(names))
@@ -113,7 +113,7 @@ def draw_plot(names: list[str], rows: list[dict[str, Any]], ranking: list[str]) 
 
 
 def _scale_top(largest: float) -> float:
-    """The end of the scale: the next of 1, 2 or 5 times a power of ten."""
+    """The upper end of the scale: the next value that is 1, 2 or 5 times a power of ten."""
     factor = 0.01
     while True:
         for step in (1, 2, 5):

@@ -1,5 +1,5 @@
 "use strict";
-// Keeps the page up to date and gives it keys. Everything can be read without it.
+// Keeps the page up to date and handles keyboard shortcuts. Every page can be read without this script.
 (() => {
   const problem = document.getElementById("notice");
   const say = (text) => {
@@ -7,7 +7,7 @@
     connection.hidden = !text;
     connection.querySelector("span").textContent = text;
   };
-  // One request renders the page anew, and its parts that show what changed are replaced; never one that is typed in.
+  // One request renders the page again; the parts that show changed objects are replaced, except a part with typed text.
   const isTypedIn = (part) => [...part.querySelectorAll("input[type=text], textarea")].some((each) => each.value);
   const refresh = (kinds, force = false) => {
     const parts = [...document.querySelectorAll("[data-live]")].filter((part) =>
@@ -16,7 +16,7 @@
   };
   const replace = async (ids) => {
     const response = await fetch(location.href).catch(() => null);
-    if (!response?.ok) return; // the stream says that the server is away
+    if (!response?.ok) return; // the stream reports that the server is unreachable
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
     for (const id of ids) {
       const [part, now] = [document.getElementById(id), fresh.getElementById(id)];
@@ -26,7 +26,7 @@
     }
   };
   let loading = Promise.resolve();
-  // At once, then at most every 300 ms, with what changed meanwhile.
+  // Refresh at once, then at most every 300 ms, with the changes that arrived meanwhile.
   let waiting = new Set();
   let timer = null;
   const flush = () => {
