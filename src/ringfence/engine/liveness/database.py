@@ -108,7 +108,7 @@ class Database:
         except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
             cause = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
             raise InfrastructureFault(
-                f"the database {self.shown!r} could not be used: {cause}; see that it runs and can be reached"
+                f"the database {self.shown!r} could not be used: {cause}; check that it runs and can be reached"
             ) from error
 
     def close(self) -> None:

@@ -151,15 +151,15 @@ async def show_job(source: FleetSource, reference: str) -> JobDetail:
         UsageError, InfrastructureFault: As `find_job`.
     """
     job = await find_job(source, reference)
-    beside = await Jobs(source.database).blobs(job.id, ("prompt", "answer", "configuration"))
+    blobs = await Jobs(source.database).blobs(job.id, ("prompt", "answer", "configuration"))
     attempts = await list_attempts(source, job)
     ended, state = await _last_run(job)
     return JobDetail(
         **(await answer_job(source, job)).model_dump(),
-        prompt=text_of(beside.get("prompt")),
-        answer=text_of(beside.get("answer")),
+        prompt=text_of(blobs.get("prompt")),
+        answer=text_of(blobs.get("answer")),
         attempts=attempts,
-        limits=_limits(job, beside.get("configuration"), attempts, ended),
+        limits=_limits(job, blobs.get("configuration"), attempts, ended),
         changes_state=state,
         can_apply=state in ("pending", "undone", "rejected"),
     )

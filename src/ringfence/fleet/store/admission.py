@@ -22,7 +22,7 @@ from ringfence.fleet.store.workers import labels_in, workers_in
 from ringfence.job.state import JobState
 
 _AHEAD = 16
-"""How many jobs of an agent are read at once: single reads take longer than reading some in vain."""
+"""How many jobs of an agent are read at once: reading each alone takes longer than reading some without need."""
 _AGENTS_AT_ONCE = 500
 _MAX_SKIPPED = 500
 """How many jobs of an agent one pass skips because they wait for a workspace or a label; it looks at no more."""
@@ -126,7 +126,7 @@ class Admission:
         """
 
         def act(connection: Connection) -> Admitted:
-            admitted = _Round(connection, bounds, now=now, day_began=day_began).admitted()
+            admitted = _Pass(connection, bounds, now=now, day_began=day_began).admitted()
             if self._enqueue is not None:
                 for job in admitted.jobs:
                     self._enqueue(connection, job)
@@ -135,7 +135,7 @@ class Admission:
         return await self._database.write(act)
 
 
-class _Round:
+class _Pass:
     """One pass over the queue, in one transaction."""
 
     def __init__(self, connection: Connection, bounds: Bounds, *, now: datetime, day_began: datetime) -> None:
@@ -219,14 +219,14 @@ class _Round:
             self._check_budget(name, budget)
         self._check_budget(None, self._bounds.day)
 
-    def _left(self, agent: str | None, budget: Budget) -> Budget:
+    def _remaining(self, agent: str | None, budget: Budget) -> Budget:
         """What is left of the day's budget of an agent, or of the fleet."""
         known = self._committed
         committed = sum(known.values(), Usage()) if agent is None else known.get(agent, Usage())
         return _without(budget, tokens=committed.tokens, cost_usd=committed.cost_usd)
 
     def _check_budget(self, agent: str | None, budget: Budget) -> None:
-        left = self._left(agent, budget)
+        left = self._remaining(agent, budget)
         if left.is_any:
             return
         if self._next[-1:] != [self._tomorrow]:
@@ -287,12 +287,12 @@ class _Round:
     def _allowed(self, job: Job) -> Budget | None:
         """What a job may spend; None, with its agent blocked, if it may not start."""
         bounds = self._bounds.agents[job.agent]
-        if bounds.rate is not None and not self._within(job.agent, bounds.rate):
+        if bounds.rate is not None and not self._is_within_rate(job.agent, bounds.rate):
             return None
         allowed = _without(self._job_budget(job, bounds), tokens=job.tokens, cost_usd=job.cost_usd)
         for name, budget in ((job.agent, bounds.day), (None, self._bounds.day)):
             if budget != Budget():
-                allowed = _smaller(allowed, self._left(name, budget))
+                allowed = _smaller(allowed, self._remaining(name, budget))
         return allowed
 
     def _job_budget(self, job: Job, bounds: AgentBounds) -> Budget:
@@ -302,7 +302,7 @@ class _Round:
         tokens = int(granted["tokens"]) if "tokens" in granted else bounds.job.tokens
         return Budget(tokens, granted.get("cost_usd", bounds.job.cost_usd))
 
-    def _within(self, agent: str, rate: Rate) -> bool:
+    def _is_within_rate(self, agent: str, rate: Rate) -> bool:
         since = milliseconds(self._now - timedelta(seconds=rate.window_s))
         starts = (
             select(JOBS.c.started_ms)

@@ -1,6 +1,6 @@
 """Stores attempts at jobs, which a worker begins and which end once.
 
-Every write of a worker names its attempt. Once another attempt has begun, or the job has ended, the write changes
+Every write of a worker names its attempt. Once another attempt has values, or the job has ended, the write changes
 nothing and reports that: this fences a worker that was taken for dead.
 """
 
@@ -19,7 +19,7 @@ from ringfence.fleet.store.tables import ATTEMPTS, JOBS
 from ringfence.job.state import JobState
 from ringfence.journal import new_run_id
 
-_LEFT = "its worker was stopped"
+_WORKER_STOPPED = "its worker was stopped"
 
 
 def _larger(column: Column[Any], value: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -34,13 +34,13 @@ _CLOSE = (
     .where(ATTEMPTS.c.job == bindparam("of"), ATTEMPTS.c.ended_ms.is_(None))
     .values(ended_ms=bindparam("now"), state=JobState.INTERRUPTED, reason="its worker died")
 )
-_TRIES = select(func.count()).where(
+_COUNT_TRIES = select(func.count()).where(
     ATTEMPTS.c.job == bindparam("of"),
-    ATTEMPTS.c.reason != _LEFT,
+    ATTEMPTS.c.reason != _WORKER_STOPPED,
     func.coalesce(ATTEMPTS.c.state, "") != JobState.BLOCKED.value,  # it ended with a question
 )
 _BEGIN = insert(ATTEMPTS)
-_BEGUN = _JOB.values(
+_BEGIN_JOB = _JOB.values(
     state=JobState.RUNNING,
     attempt=bindparam("which"),
     worker=bindparam("by"),
@@ -66,7 +66,7 @@ _SUMS = select(func.sum(ATTEMPTS.c.tokens), func.sum(ATTEMPTS.c.cost_usd)).where
     ATTEMPTS.c.job == bindparam("of")
 )
 _SPENT = select(ATTEMPTS.c.tokens, ATTEMPTS.c.cost_usd).where(*_HERE)
-_NOTED = _JOB.values(tokens=bindparam("used"), cost_usd=bindparam("paid"), changed_ms=bindparam("now"))
+_NOTE_JOB = _JOB.values(tokens=bindparam("used"), cost_usd=bindparam("paid"), changed_ms=bindparam("now"))
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Attempts:
                 return None
             now = now_ms()
             connection.execute(_CLOSE, {"of": job_id, "now": now})
-            tries = connection.execute(_TRIES, {"of": job_id}).scalar_one() + 1
+            tries = connection.execute(_COUNT_TRIES, {"of": job_id}).scalar_one() + 1
             attempt = Attempt(job_id, job.attempt + 1, worker, new_run_id(), tries)
             row = {
                 "job": job_id,
@@ -130,7 +130,7 @@ class Attempts:
                 "started_ms": now,
             }
             connection.execute(_BEGIN, row)
-            begun = {
+            values = {
                 "of": job_id,
                 "which": attempt.number,
                 "by": worker,
@@ -138,7 +138,7 @@ class Attempts:
                 "run": attempt.run_id,
                 "now": now,
             }
-            connection.execute(_BEGUN, begun)
+            connection.execute(_BEGIN_JOB, values)
             return attempt
 
         return await self._database.write(act)
@@ -155,10 +155,10 @@ class Attempts:
             connection.execute(
                 update(ATTEMPTS)
                 .where(*_of(attempt), ATTEMPTS.c.ended_ms.is_(None))
-                .values(ended_ms=now, state=JobState.INTERRUPTED, reason=_LEFT)
+                .values(ended_ms=now, state=JobState.INTERRUPTED, reason=_WORKER_STOPPED)
             )
             if job is not None and _is_current(job, attempt) and not job.is_cancel_asked:
-                queued = {"state": JobState.QUEUED, "worker": None, "reason": _LEFT}
+                queued = {"state": JobState.QUEUED, "worker": None, "reason": _WORKER_STOPPED}
                 connection.execute(
                     update(JOBS)
                     .where(JOBS.c.id == job.id)
@@ -266,5 +266,5 @@ def _note(connection: Connection, job: Job, attempt: Attempt, spent: Usage) -> N
     now = now_ms()
     connection.execute(_NOTE, {**here, "used": spent.tokens, "paid": spent.cost_usd})
     tokens, cost = connection.execute(_SUMS, {"of": attempt.job}).one()
-    connection.execute(_NOTED, {"of": attempt.job, "used": tokens, "paid": cost, "now": now})
+    connection.execute(_NOTE_JOB, {"of": attempt.job, "used": tokens, "paid": cost, "now": now})
     add_spend_in(connection, job.agent, more, at_ms=now)

@@ -13,12 +13,12 @@ Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 Act = Callable[[Connection, Sequence[Asked]], Sequence[Answer | Exception]]
 """Executes the requests, in order. An exception in place of an answer means that the request changed nothing."""
-_MOST = 500
+_MAX_REQUESTS = 500
 """How many requests one transaction executes: other writers wait for it."""
 
 
 @dataclass(eq=False)
-class _Place(Generic[Asked, Answer]):
+class _QueuedRequest(Generic[Asked, Answer]):
     """A request in the queue, with its result."""
 
     asked: Asked
@@ -42,8 +42,8 @@ class BatchWriter(Generic[Asked, Answer]):
     def __init__(self, database: Database, act: Act[Asked, Answer]) -> None:
         self._database = database
         self._act = act
-        self._queue: list[_Place[Asked, Answer]] = []
-        self._turn = anyio.Lock()
+        self._queue: list[_QueuedRequest[Asked, Answer]] = []
+        self._lock = anyio.Lock()
 
     async def write(self, asked: Asked) -> Answer:
         """As `Database.write`.
@@ -51,44 +51,44 @@ class BatchWriter(Generic[Asked, Answer]):
         Raises:
             InfrastructureFault: As `Database.write`: nothing was done.
         """
-        place = _Place[Asked, Answer](asked)
-        self._queue.append(place)
+        request = _QueuedRequest[Asked, Answer](asked)
+        self._queue.append(request)
         try:
-            async with self._turn:
-                while not place.is_done:
+            async with self._lock:
+                while not request.is_done:
                     await self._write_next()
         finally:
-            if place in self._queue:  # otherwise it is being executed, or has been
-                self._queue.remove(place)
-        if place.error is not None:
-            raise place.error
-        return place.answers[0]
+            if request in self._queue:  # otherwise it is being executed, or has been
+                self._queue.remove(request)
+        if request.error is not None:
+            raise request.error
+        return request.answers[0]
 
     async def _write_next(self) -> None:
         """Execute the requests that have waited longest."""
-        places, self._queue = self._queue[:_MOST], self._queue[_MOST:]
+        queued, self._queue = self._queue[:_MAX_REQUESTS], self._queue[_MAX_REQUESTS:]
         try:
             with anyio.CancelScope(shield=True):
-                await self._database.write(lambda connection: self._do(connection, places))
+                await self._database.write(lambda connection: self._execute(connection, queued))
         except Exception as exc:  # noqa: BLE001 -- `write` raises it for each request
-            for place in places:
-                place.error = exc
-        for place in places:
-            place.is_done = True
+            for request in queued:
+                request.error = exc
+        for request in queued:
+            request.is_done = True
 
-    def _do(self, connection: Connection, places: Sequence[_Place[Asked, Answer]]) -> None:
+    def _execute(self, connection: Connection, queued: Sequence[_QueuedRequest[Asked, Answer]]) -> None:
         try:
             with connection.begin_nested():
-                answers = self._act(connection, [place.asked for place in places])
+                answers = self._act(connection, [request.asked for request in queued])
         except Exception as exc:  # noqa: BLE001 -- `write` raises it for this request
-            if len(places) == 1:
-                places[0].error = exc
+            if len(queued) == 1:
+                queued[0].error = exc
                 return
-            for place in places:
-                self._do(connection, [place])
+            for request in queued:
+                self._execute(connection, [request])
             return
-        for place, answer in zip(places, answers, strict=True):
+        for request, answer in zip(queued, answers, strict=True):
             if isinstance(answer, Exception):
-                place.error = answer
+                request.error = answer
             else:
-                place.answers = [answer]
+                request.answers = [answer]

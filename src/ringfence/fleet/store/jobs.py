@@ -283,11 +283,11 @@ class Jobs:
         def act(connection: Connection) -> Sequence[str]:
             ended = [state.value for state in JobState if state.is_terminal]
             query = select(JOBS.c.id).where(JOBS.c.id.in_(ids), JOBS.c.state.in_(ended)).with_for_update()
-            gone = sorted(connection.execute(query).scalars())
-            keep_totals(connection, gone)
+            removed = sorted(connection.execute(query).scalars())
+            keep_totals(connection, removed)
             for column in (BLOBS.c.job, ATTEMPTS.c.job, INBOX.c.job, JOBS.c.id):
-                connection.execute(delete(column.table).where(column.in_(gone)))
-            return gone
+                connection.execute(delete(column.table).where(column.in_(removed)))
+            return removed
 
         return await self._database.write(act)
 

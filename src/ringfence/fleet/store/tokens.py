@@ -53,11 +53,11 @@ class Tokens:
         """Create a token and return it: `rft_` and 43 characters, with 256 random bits.
 
         Raises:
-            UsageError: The name is taken, or is none.
+            UsageError: The name is taken or not valid.
         """
         if not _NAME.fullmatch(name):
             raise UsageError(
-                f"{name[:80]!r} is no name of a token; write up to 64 letters, digits, '.', '-' and '_'"
+                f"{name[:80]!r} is not a valid name of a token; write up to 64 letters, digits, '.', '-' and '_'"
             )
         token = PREFIX + secrets.token_urlsafe(32)
         row = {"name": name, "digest": _digest(token), "scope": scope, "created_ms": now_ms()}

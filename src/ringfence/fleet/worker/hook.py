@@ -76,7 +76,7 @@ async def run_hook(
     except RingfenceError as exc:
         return HookResult(is_ok=False, detail=str(exc)[:_LINE])
     except Exception as exc:  # noqa: BLE001 -- the boundary of a hook; the exception's text may hold a secret
-        return HookResult(is_ok=False, detail=f"it cannot be done: {type(root_cause(exc)).__name__}")
+        return HookResult(is_ok=False, detail=f"it failed unexpectedly: {type(root_cause(exc)).__name__}")
 
 
 async def _in_sandbox(
@@ -176,7 +176,7 @@ def message_of(kind: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if kind == "webhook":
         return facts
-    line = _harmless(sentence(dict(facts)))
+    line = _escape_markup(sentence(dict(facts)))
     if kind == "slack":
         return {"text": line}
     return {"content": line[:_DISCORD], "allowed_mentions": {"parse": []}}
@@ -207,7 +207,7 @@ _NORMAL, _HIGH = 3, 4
 """Priorities of ntfy."""
 
 
-def _harmless(text: str) -> str:
+def _escape_markup(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "@\u200b")
 
 

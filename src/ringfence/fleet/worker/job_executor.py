@@ -146,7 +146,7 @@ class JobExecutor:
             try:
                 await recover_runs(log)
             except RingfenceError as exc:  # it does not prevent this attempt; the next clean-up tries again
-                log(f"what its last try left could not be cleared away: {exc}")
+                log(f"the run of its last attempt could not be cleaned up: {exc}")
 
     def release(self, job_id: str) -> None:
         """Release the clone that a job worked on, for other jobs."""
@@ -267,9 +267,7 @@ class JobExecutor:
     ) -> None:
         is_full = result.cause == "context_full"
         if is_full and settings.session.policy != "fresh":
-            self._log_of(job.id)(
-                "its session is too long to go on with; the agent's next job begins a new one"
-            )
+            self._log_of(job.id)("its session is too long to resume; the agent's next job begins a new one")
         kept = None if is_full else attempt.run_id
         await self._agents.remember_session(job.agent, run_id=kept, host=self._host, at=datetime.now(UTC))
 

@@ -34,7 +34,7 @@ def agent_settings(content: bytes | None, job: Job) -> AgentSettings:
         return AgentSettings.model_validate_json(content or b"")
     except ValueError as exc:
         raise InfrastructureFault(
-            f"the configuration stored with job {job.id!r} cannot be read: {exc}; `ringfence job retry` enters it anew"
+            f"the configuration stored with job {job.id!r} cannot be read: {exc}; `ringfence job retry` adds it again"
         ) from exc
 
 
@@ -99,15 +99,17 @@ def prompt_of(task: str, answers: Sequence[QuestionAnswered], resumed: Interrupt
 
 def effective_settings(settings: AgentSettings, agent: str) -> Effective:
     """An agent's settings as settings of a run."""
-    said = settings.model_dump(
+    explicit = settings.model_dump(
         mode="json", include=set(Settings.model_fields), exclude_unset=True, by_alias=True
     )
-    run = Settings.model_validate(said)
+    run = Settings.model_validate(explicit)
     origin = Origin("project", name=f"agent {agent}")
-    origins = {key: origin if _is_said(said, field.path) else DEFAULT for key, field in all_fields().items()}
+    origins = {
+        key: origin if _is_set(explicit, field.path) else DEFAULT for key, field in all_fields().items()
+    }
     for key, field in all_fields().items():
         if field.is_mapping:
-            below = _value(said, field.path) or {}
+            below = _value(explicit, field.path) or {}
             origins |= {f"{key}.{name}": origin for name in below}
     return Effective(run, origins, ())
 
@@ -174,8 +176,8 @@ def session_to_resume(
     return ResumeRequest(state.session_run_id)
 
 
-def _is_said(said: Mapping[str, Any], path: tuple[str, ...]) -> bool:
-    value: Any = said
+def _is_set(explicit: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+    value: Any = explicit
     for part in path:
         if not isinstance(value, Mapping) or part not in value:
             return False
@@ -183,5 +185,5 @@ def _is_said(said: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     return True
 
 
-def _value(said: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    return said if not path else _value(said.get(path[0]) or {}, path[1:])
+def _value(explicit: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    return explicit if not path else _value(explicit.get(path[0]) or {}, path[1:])

@@ -209,10 +209,10 @@ async def fetch(repository: RepositorySettings, place: Path) -> None:
         InfrastructureFault: The repository cannot be reached, or lacks the ref.
     """
     git_dir = place / ".git"
-    await _plain(place, "init", "--quiet", "--template=", "--initial-branch=work", str(place))
+    await _run_plain_git(place, "init", "--quiet", "--template=", "--initial-branch=work", str(place))
     depth = [f"--depth={repository.depth}"] if repository.depth else []
     what = f"{repository.ref or 'HEAD'}:refs/heads/work"
-    await _plain(
+    await _run_plain_git(
         place, "fetch", "--quiet", "--no-tags", "--update-head-ok", *depth, "--", repository.url, what
     )
     (git_dir / "info").mkdir(exist_ok=True)
@@ -234,13 +234,13 @@ async def apply_private_copy(run: Path, log: Callable[[str], None]) -> None:
             await apply_run(record, state_dir(), force=True)
     except RingfenceError as exc:
         log(
-            f"what its run made could not be brought into its clone: {exc}; `ringfence diff {run.name[-8:]}` shows it"
+            f"the changes of its run could not be applied to its clone: {exc}; see `ringfence diff {run.name[-8:]}`"
         )
 
 
-async def _plain(place: Path, *words: str) -> None:
+async def _run_plain_git(place: Path, *arguments: str) -> None:
     result = await run_git(
-        [*(word for option in _OPTIONS for word in ("-c", option)), *words],
+        [*(argument for option in _OPTIONS for argument in ("-c", option)), *arguments],
         cwd=place,
         env=_environment(),
         actor=Actor.current(),
@@ -252,7 +252,7 @@ async def _plain(place: Path, *words: str) -> None:
         lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
         why = f"it reached its limit of {bound}" if bound else lines[-1] if lines else "it gave no reason"
         raise InfrastructureFault(
-            f"git {words[0]} failed: {why}; see to the repository's url and ref, and to your access to it"
+            f"git {arguments[0]} failed: {why}; check the repository's url and ref, and your access to it"
         )
 
 

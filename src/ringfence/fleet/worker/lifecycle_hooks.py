@@ -137,7 +137,7 @@ class LifecycleHooks:
                 else:  # if the claim were released instead, the same work would be taken again at once, endlessly
                     await source.complete(claim, Outcome.FAILED, text)
         except RingfenceError as exc:
-            line = f"the source of its work could not be told: {exc}{_then(tried, _CLAIM_ATTEMPTS)}"
+            line = f"its end could not be reported to the source: {exc}{_then(tried, _CLAIM_ATTEMPTS)}"
             self._log(line, event="source.untold", job=job.id)
             return True
         return False
@@ -189,7 +189,7 @@ class LifecycleHooks:
         self, job: Job, settings: AgentSettings, hook: CommandHook, facts: Mapping[str, Any]
     ) -> HookResult:
         if job.state.is_terminal and not self._places.is_there(job, settings):
-            line = "what its run made is not here any more: the hook has a new clone"
+            line = "the changes of its run are no longer here: the hook has a new clone"
             self._log(line, event="clone.lost", job=job.id)
         async with self._places.of(job, settings) as workspace:
             after = self._last_run(job) if settings.repository is None else None

@@ -126,7 +126,7 @@ class Worker:
         try:
             await recover_runs(self._say)
         except RingfenceError as exc:
-            self._say(f"what dead workers left could not be cleared away: {exc}")
+            self._say(f"the runs of dead workers could not be cleaned up: {exc}")
 
     async def _stay_registered(self) -> None:
         """Register, and refresh the row for as long as this worker runs."""
