@@ -394,7 +394,7 @@ class TraceSettings(_Section):
     """The collector of traces, which receives OTLP over HTTP. Needs the extra `otel`."""
 
     endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.:\[\]-]+(/[^\s?#@]*)?$")]
-    """Base URL of the collector: `http://127.0.0.1:4318`. OTEL_EXPORTER_OTLP_HEADERS supplies its credentials."""
+    """Base URL of the collector, as `http://127.0.0.1:4318`. OTEL_EXPORTER_OTLP_HEADERS supplies its credentials."""
     content: bool = False
     """Whether spans contain the texts of prompts, replies and tool calls."""
     metrics: bool = False
