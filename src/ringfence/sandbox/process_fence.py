@@ -89,7 +89,7 @@ class ProcessFence(Fence):
             self.stderr = text.strip()[-_STDERR_BYTES:]
 
     async def kill(self) -> str | None:
-        """Close stdin, so that the guest kills what it started and exits; kill the process if it does not end in time."""
+        """Close stdin, so that the guest kills what it started and exits; kill a process that does not end in time."""
         is_first, self._is_killed = not self._is_killed, True
         async with self._killing:  # a second caller waits until it is done
             if is_first:

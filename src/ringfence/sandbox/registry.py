@@ -1,4 +1,4 @@
-"""Backends by name, imported on use; and the choice that `auto` makes."""
+"""Looks up backends by name, importing them on use, and chooses one for `auto`."""
 
 import importlib
 from contextlib import suppress
@@ -26,7 +26,7 @@ def backend_names() -> tuple[str, ...]:
 
 
 def get_backend(name: str) -> Backend:
-    """The backend called `name`.
+    """Return the backend called `name`.
 
     Raises:
         UsageError: There is none of that name.
@@ -49,7 +49,7 @@ def traits_of(spec: SandboxSpec) -> Traits:
 
 
 def is_fence(name: str) -> bool:
-    """Whether a backend fences what runs in it, by its name in a record or a configuration; nothing is imported."""
+    """Whether the backend with this name, from a record or a configuration, fences its processes; imports nothing."""
     return name != _UNFENCED
 
 
@@ -67,15 +67,15 @@ async def examine(spec: SandboxSpec, *, with_image: bool = False) -> Traits:
 
 
 async def limit_refusal(spec: SandboxSpec, *, has_option: bool = True) -> str | None:
-    """Why a sandbox of this spec is refused for a limit that cannot be enforced on this machine; None if it is not.
+    """Why this machine refuses a sandbox of this spec for a limit that it cannot enforce; None if it does not.
 
     Args:
-        spec: Of the sandbox.
-        has_option: Whether the command that asks has an option that would allow it.
+        spec: The spec of the sandbox.
+        has_option: Whether the calling command has an option that would allow it.
     """
     if spec.soft_limits or not spec.explicit_limits():
         return None
-    with suppress(RingfenceError):  # no backend, no engine: opening the sandbox reports it
+    with suppress(RingfenceError):  # without a backend or engine, opening the sandbox reports the error
         return refusal(spec, (await examine(spec)).unenforced, has_option=has_option)
     return None
 
@@ -87,10 +87,10 @@ def _candidates(spec: SandboxSpec) -> tuple[str, ...]:
 
 
 async def choose_backend(spec: SandboxSpec) -> tuple[Backend, str]:
-    """The backend of a spec, and why it was chosen. Never the bare host, unless it is named.
+    """Choose the backend of a spec, and return the reason, too. Never the bare host, unless it is named.
 
     Raises:
-        SandboxStartFailed: None can be used on this machine; the text says what each lacks.
+        SandboxStartFailed: No backend can be used on this machine; the text says what each one lacks.
         UsageError: There is none of that name.
     """
     if spec.backend != "auto":

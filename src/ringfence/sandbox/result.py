@@ -1,4 +1,4 @@
-"""The result of a command in a sandbox."""
+"""Defines the result of a command in a sandbox, and collects its output within bounds."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -28,12 +28,12 @@ class ExecResult:
     stdout_total: int
     stderr_total: int
     exit_code: int
-    """As a shell reports it: the code, or 128 + signal. 127: not found, 126: not executable."""
+    """The exit code as a shell reports it: the code, or 128 + signal. 127: not found, 126: not executable."""
     signal: int | None
     duration_s: float
     ended_by: EndedBy
     refused: tuple[str, ...] = ()
-    """What the gate refused or could not reach while the command ran: each line once, at most 20."""
+    """Requests that the gate refused or could not forward while the command ran: each line once, at most 20."""
     is_started: bool = True
     """False: there is no such program, or it could not be run; `stderr` gives the reason."""
 
@@ -53,14 +53,14 @@ class ExecResult:
         return self.ended_by == "exit" and self.exit_code == 0
 
     def excerpt(self, limit_bytes: int) -> str:
-        """Head and tail of stderr, or else of stdout, in one line: programs give a reason first or last."""
+        """Head and tail of stderr, or else of stdout, in one line: programs give the reason first or last."""
         kept = BoundedOutput(limit_bytes)
         kept.add((self.stderr or self.stdout).strip().encode())
         return "; ".join(kept.value().decode("utf-8", "replace").split("\n"))
 
     @classmethod
     def not_started(cls, argv: tuple[str, ...], message: str, *, is_absent: bool) -> "ExecResult":
-        """Of a command that could not be started, with the exit code and message that a shell gives."""
+        """The result of a command that could not be started, with the exit code and message that a shell gives."""
         text = f"ringfence: {message}\n".encode("utf-8", "replace")
         return cls(
             argv, b"", text, 0, len(text), 127 if is_absent else 126, None, 0.0, "exit", is_started=False
@@ -90,7 +90,7 @@ class BoundedOutput:
             chunk = chunk[room:]
         if chunk:
             self._tail += chunk[-self._tail_limit :] if self._tail_limit else b""
-            # Trimmed when twice too long, as each trimming copies the tail.
+            # Trimmed only when it is twice too long, as each trimming copies the tail.
             if len(self._tail) > 2 * self._tail_limit:
                 del self._tail[: -self._tail_limit or None]
 
@@ -103,7 +103,7 @@ class BoundedOutput:
 
 
 class CommandOutput:
-    """What a running command has written, kept within bounds.
+    """Collects the output of a running command within bounds.
 
     Args:
         limit_bytes: Kept of stdout and of stderr each.
@@ -119,7 +119,7 @@ class CommandOutput:
         self._on_output = on_output
 
     def add(self, chunk: bytes, *, is_stderr: bool) -> bool:
-        """Append bytes; return whether they make it a flood, which is said once."""
+        """Append bytes; return whether they make it a flood, which is reported once."""
         output = self.stderr if is_stderr else self.stdout
         output.add(chunk)
         if self._on_output is not None:

@@ -67,7 +67,7 @@ class Sandbox:
         own: "SandboxWorkspace | None" = None,
         upload: "Upload | None" = None,
     ) -> None:
-        """Make a sandbox of a fence that was started, or connected to; it works within `running`.
+        """Create a sandbox on a fence that was started or connected to; it works within `running`.
 
         Args:
             fence: The fence.
@@ -99,7 +99,7 @@ class Sandbox:
         self._is_ended = False
 
     def add_environment(self, environment: Mapping[str, str]) -> None:
-        """Add variables to every command from now on. Unlike those of the spec they are in no record and no list."""
+        """Add variables to every command from now on. Unlike the spec's variables, they are never recorded or listed."""
         self.session.add_environment(environment)
 
     @classmethod
@@ -117,7 +117,7 @@ class Sandbox:
         Raises:
             UsageError: It is no spec; or a field of it has no effect without a run: the model's API, credentials in
                 requests.
-            PolicyRefused: The spec breaks a rule, a limit cannot be enforced, or another writes to the workspace.
+            PolicyRefused: The spec breaks a rule, a limit cannot be enforced, or another run writes to the workspace.
             SandboxStartFailed: The machine cannot do it; the text says what to install or allow.
         """
         from ringfence.egress.environment import environment_for
@@ -149,7 +149,7 @@ class Sandbox:
         sandbox_id: str | None = None,
         run_id: str | None = None,
     ) -> AsyncIterator["Sandbox"]:
-        """Start a sandbox whose ways out the caller opens (`egress.gate.opened_gate`), and then sets it up: for runs.
+        """Start a sandbox for a run; the caller opens its gate (`egress.gate.opened_gate`) and then sets it up.
 
         Args:
             spec: The requested sandbox.
@@ -196,7 +196,7 @@ class Sandbox:
             SandboxStartFailed: The guest does not come up.
             RingfenceError: The workspace could not be downloaded.
         """
-        # Whoever is inside may need it to end in order when all this is cancelled; it ends with them.
+        # Code within the context may need the session to end in order when all this is cancelled, so it ends afterwards.
         serving = anyio.CancelScope(shield=True)
 
         async def serve() -> None:
@@ -214,27 +214,27 @@ class Sandbox:
                     self.session.close()
                     serving.cancel()
         except BaseException:
-            with suppress(RingfenceError):  # what came first is raised
+            with suppress(RingfenceError):  # the earlier exception is raised
                 await self._end()
             raise
         await self._end()
 
     async def _note_refused_forward(self, event: "Event") -> None:
-        """Without a run there is no record; the proxy and the engine note by themselves what they refuse."""
+        """Do nothing: without a run there is no record, and the proxy and the engine log their own refusals."""
         from ringfence.events import ForwardRefused
 
         if isinstance(event, ForwardRefused):
             self.refusals.add(f"forward {event.forward}: {event.reason}")
 
     async def changes(self) -> "Changes":
-        """End everything inside, and say what was changed in the private copy of mode `clone`.
+        """End everything inside, and return the changes in the private copy of mode `clone`.
 
-        What is compared must not change meanwhile: no command can be run afterwards. Commits made inside go with the
-        copy; the files they hold are among the changes.
+        The copy must not change during the comparison, so no command can be run afterwards. Commits made inside are lost
+        with the copy; the files they hold are among the changes.
 
         Raises:
             UsageError: The sandbox is not in mode `clone`.
-            SandboxDied: What was made inside could not be brought back from the engine.
+            SandboxDied: The workspace could not be downloaded from the engine.
             InfrastructureFault: Git failed or the disk is full.
         """
         clone = self._private_copy()
@@ -245,15 +245,15 @@ class Sandbox:
         return self._changes
 
     async def apply(self, *, force: bool = False) -> None:
-        """End everything inside, and bring the changes of mode `clone` into the workspace.
+        """End everything inside, and apply the changes of mode `clone` to the workspace.
 
         Args:
-            force: Also over files that are not as they were when the sandbox was opened.
+            force: Also overwrite files that have changed since the sandbox was opened.
 
         Raises:
             UsageError: The sandbox is not in mode `clone`.
-            WorkspaceConflict: Files it changes are not as they were; nothing was written.
-            PolicyRefused: Somebody else is writing to the workspace.
+            WorkspaceConflict: Files that would be overwritten have changed; nothing was written.
+            PolicyRefused: Another run, sandbox or command is writing to the workspace.
         """
         await self.changes()
         await self._private_copy().apply(force=force)
@@ -267,7 +267,7 @@ class Sandbox:
         return self._own.clone
 
     async def _end(self) -> None:
-        """Kill everything inside, and bring back what was uploaded; what was lost is raised, once."""
+        """Kill everything inside and download an uploaded workspace; raise an error, once, if something was lost."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -314,17 +314,17 @@ class Sandbox:
 
         Args:
             argv: Program and arguments; never a shell string.
-            timeout_s: Then its whole tree is killed (`ended_by="timeout"`). None: no limit.
+            timeout_s: Time after which its whole process tree is killed (`ended_by="timeout"`). None: no limit.
             cwd: Directory inside, relative to the workspace; None is the workspace.
             env: Added to the sandbox's environment.
-            stdin: Given to it, then the end of its input.
-            output_limit_bytes: Kept of stdout and of stderr each; half from the head, half from the tail.
+            stdin: Its whole input.
+            output_limit_bytes: How much is kept of stdout and of stderr each; half from the head, half from the tail.
             flood_limit_bytes: More than this from one stream kills it (`ended_by="output"`).
-            on_output: Called with each piece of output as it comes, and whether it is of stderr; it must not block.
+            on_output: Called with each piece of output as it arrives, and whether it is from stderr; it must not block.
 
         Raises:
             SandboxDied: The sandbox went before the command ended.
-            UsageError: `argv` is empty or holds a NUL; `cwd` is not there.
+            UsageError: `argv` is empty or contains a NUL; `cwd` does not exist.
         """
         if output_limit_bytes < 0:
             raise UsageError(f"output_limit_bytes is a number of bytes, not {output_limit_bytes!r}")
@@ -391,14 +391,14 @@ class Sandbox:
     async def listen(
         self, serve: Serve, *, port: int | None = None, unix: str | None = None, limit: int = 200
     ) -> AsyncIterator[Listener]:
-        """Have the guest take connections of processes inside until the context is left.
+        """Make the guest accept connections of processes inside until the context is left.
 
         Args:
-            serve: Called with each connection, in a task of its own. Its exceptions are raised here, except those
-                for a connection or a sandbox that is gone.
+            serve: Called with each connection, in a separate task. Its exceptions are raised here, except those
+            for a connection or a sandbox that is gone.
             port: On the loopback inside; 0 picks a free one.
             unix: Instead of a port: absolute path inside of a socket that only the sandbox's user may use.
-                Missing directories are made; what is there already is not replaced.
+                Missing directories are created; an existing file is not replaced.
             limit: Connections at once; further ones are refused.
 
         Raises:
@@ -413,13 +413,13 @@ class Sandbox:
         """Connect to a port on the loopback inside; close the connection when it is no longer needed.
 
         Raises:
-            SandboxPortError: Nothing answers there, or not in time.
+            SandboxPortError: No process answers there, or not in time.
             SandboxDied: The sandbox is gone.
         """
         return await dial(self.session.link, check_port(port, least=1), timeout_s=timeout_s)
 
     async def read_file(self, path: str, *, limit_bytes: int = 64 * 1024**2) -> bytes:
-        """The bytes of a file inside.
+        """Read a file inside.
 
         Raises:
             SandboxFileError: Absent, a directory, no permission, or larger than `limit_bytes` (`EFBIG`).
@@ -427,7 +427,7 @@ class Sandbox:
         return await files.read_file(self.session, path, limit_bytes)
 
     def stream_file(self, path: str, *, offset: int = 0) -> AsyncGenerator[bytes]:
-        """The bytes of a file inside from `offset` on, in pieces; of any size.
+        """Read a file inside from `offset` on, in pieces; it may have any size.
 
         Raises:
             SandboxFileError: As in `read_file`.
@@ -437,7 +437,7 @@ class Sandbox:
     async def write_file(
         self, path: str, data: bytes | AsyncIterator[bytes], *, mode: int | None = None
     ) -> None:
-        """Put bytes in a file inside, at once: a reader sees the old file or the new one. Parents are made.
+        """Write a file inside atomically: a reader sees the old file or the new one. Parent directories are created.
 
         Args:
             path: Relative to the workspace, or absolute.
@@ -450,7 +450,7 @@ class Sandbox:
         await files.write_file(self.session, path, data, mode)
 
     async def list_dir(self, path: str = ".", *, limit: int = 100_000) -> list[files.DirEntry]:
-        """Entries of a directory inside, by name.
+        """List the entries of a directory inside, by name.
 
         Raises:
             SandboxFileError: Absent, not a directory, or more than `limit` entries.
@@ -458,7 +458,7 @@ class Sandbox:
         return await files.list_dir(self.session, path, limit)
 
     async def remove(self, path: str) -> None:
-        """Remove a file, a link, or a directory with all that is in it.
+        """Remove a file, a link, or a directory with its contents.
 
         Raises:
             SandboxFileError: Absent or no permission.
@@ -466,10 +466,10 @@ class Sandbox:
         await files.remove(self.session, path)
 
     async def ping(self, *, timeout_s: float = 30.0) -> None:
-        """See that the guest answers.
+        """Check that the guest responds.
 
         Raises:
-            SandboxDied: The sandbox is gone, or did not answer in time; then it is killed.
+            SandboxDied: The sandbox is gone, or did not respond in time and was killed.
         """
         with anyio.move_on_after(timeout_s):
             await self.session.ping()
@@ -478,7 +478,7 @@ class Sandbox:
         raise await self.session.link.death()
 
     async def stats(self) -> Usage:
-        """What everything inside uses together: by the kernel's account, else by the guest's."""
+        """The total usage of everything inside, as measured by the kernel or else by the guest."""
         self.session.check_open()
         kernel = await self.session.fence.usage()
         if None not in (kernel.memory_bytes, kernel.cpu_s, kernel.pids):

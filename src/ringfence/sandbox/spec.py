@@ -1,4 +1,4 @@
-"""The specification of a sandbox: what it is like, not how it is made. See `policy` for what is refused."""
+"""Defines the specification of a sandbox: its properties, not how it is made. See `policy` for rules about it."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -33,10 +33,10 @@ class Mount(Arguments):
 
 
 class SandboxSpec(Arguments):
-    """Everything that determines what a sandbox is like. Equal specs give equal sandboxes.
+    """Everything that determines the properties of a sandbox. Equal specs give equal sandboxes.
 
-    The arguments are named and meant as the keys of `sandbox` and `egress` in ringfence.yaml: the file that
-    `ringfence init` writes explains each.
+    The arguments have the names and meanings of the keys of `sandbox` and `egress` in ringfence.yaml, which the file
+    that `ringfence init` writes explains.
 
     Raises:
         UsageError: An argument is unknown, or its value does not fit.
@@ -47,11 +47,11 @@ class SandboxSpec(Arguments):
     workspace: Path | None = None
     """Directory the agent works on; shown inside at the same absolute path. None: an empty private one."""
     mode: WorkspaceMode | None = None
-    """How the workspace is shown. None: by the table of `sandbox.workspace.open`."""
+    """How the workspace is shown. None: as the table in `sandbox.workspace.open` says."""
     network: Network = "none"
     """`none`: a loopback interface and nothing else. `bridge`, or the name of an engine's network: needs `unsafe`."""
     memory: ByteCount = 2 * 1024**3
-    """Memory of everything inside together, bytes."""
+    """Total memory of everything inside, bytes."""
     cpus: PositiveFloat = 2.0
     """Processor time per second of wall clock."""
     pids: Annotated[PositiveInt, Field(ge=8)] = 512
@@ -61,7 +61,7 @@ class SandboxSpec(Arguments):
     tmp: ByteCount = 1024**3
     """Size of the private `/tmp`, bytes. It counts as memory."""
     ttl_s: Seconds | None = None
-    """The guest ends the sandbox after this long, whatever the host does."""
+    """The guest ends the sandbox after this time, regardless of the host."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment of every command inside. Never put a secret here."""
     mounts: tuple[Mount, ...] = ()
@@ -70,15 +70,15 @@ class SandboxSpec(Arguments):
     forward: Annotated[tuple[Forward, ...], AfterValidator(check_forwards)] = ()
     """TCP services on the host's side that can be reached inside, while a gate is open (`egress.gate`)."""
     engine_access: EngineAccess | None = None
-    """What processes inside may do with a container engine, through the gate. None: nothing."""
+    """Operations that processes inside may do on a container engine, through the gate. None: no access."""
     egress: Egress = Egress()
-    """What processes inside may reach through the gate, while it is open (`egress.gate`)."""
+    """Hosts that processes inside may reach through the gate, while it is open (`egress.gate`)."""
     soft_limits: bool = False
     """Accept a watchdog where the kernel cannot enforce a limit that was set."""
     image: str | None = None
     """Container image, by tag or digest; for backends that use one."""
     engine: str | None = None
-    """Where the container engine is: an address or a docker context. None looks in the usual places."""
+    """The container engine: an address or a docker context. None searches the usual addresses."""
     runtime: str | None = None
     """OCI runtime of the engine, such as `runsc`. None: the backend's own."""
     registries: tuple[str, ...] | None = None
@@ -90,19 +90,19 @@ class SandboxSpec(Arguments):
     tmp_exec: bool = False
     """Let programs in `/tmp` be executed; elsewhere in the sandbox that is always allowed."""
     unsafe: tuple[Loosening, ...] = ()
-    """Exceptions from the policy, by name. `network` lets the field `network` be another than `none`; the other names
-    are of configuration files."""
+    """Exceptions from the policy, by name. `network` permits a value other than `none` in the field `network`; the other
+    names belong to configuration files."""
     hide_toolchains: bool = False
     """Do not show the user's toolchains (pyenv, nvm, cargo, ...) inside."""
 
     def host_names(self) -> tuple[str, ...]:
-        """Names that mean the loopback inside, besides `localhost`; for `/etc/hosts`, where a backend can write it."""
+        """Names of the loopback inside, besides `localhost`; for `/etc/hosts`, where a backend can write it."""
         return tuple(dict.fromkeys(forward.name for forward in self.forward if forward.name is not None))
 
     def writable_directories(self) -> tuple[Path, ...]:
         """Directories of the host in which processes inside may replace files.
 
-        The workspace counts unless it is shown read-only: that it may be a private copy is not known here.
+        Includes the workspace unless it is shown read-only, as it is not known here whether it is a private copy.
         """
         shown = [mount.source for mount in self.mounts if not mount.read_only]
         if self.workspace is not None and self.mode != "read_only":
@@ -110,5 +110,5 @@ class SandboxSpec(Arguments):
         return tuple(shown)
 
     def explicit_limits(self) -> frozenset[str]:
-        """Names of the limits that were set, as opposed to those that are defaults."""
+        """Names of the limits that were set explicitly, as opposed to defaults."""
         return frozenset({"memory", "cpus", "pids"} & self.model_fields_set)

@@ -1,4 +1,4 @@
-"""The system call filter of all fences: bwrap installs it, or in a container the guest."""
+"""The system call filter of all fences; bwrap installs it or, in a container, the guest."""
 
 from ringfence.sandbox.seccomp.compiler import explain, filter_bytes, this_machine
 from ringfence.sandbox.seccomp.rules import RULES, Rule

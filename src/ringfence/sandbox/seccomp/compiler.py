@@ -4,7 +4,7 @@ A filter tests the machine, then the number, then the rules one after the other.
 costs nothing for most calls: since Linux 5.11 the kernel caches the numbers that are always allowed.
 
 A program is built from its end: each test is put before the instructions that it guards, and jumps over them if it
-fails. So every jump goes forwards, by the length of a list.
+fails. So every jump is forward, by the length of a list.
 
 The encoding is that of Linux `include/uapi/linux/bpf_common.h`, `filter.h` and `seccomp.h`.
 """
@@ -76,7 +76,7 @@ def filter_bytes(machine: str) -> bytes:
 
 
 def explain() -> list[tuple[str, str, tuple[str, ...]]]:
-    """Group, reason and refused calls of each rule, for people."""
+    """Group, reason and refused calls of each rule, for display."""
     return [
         *((rule.group, rule.why, rule.calls) for rule in RULES),
         ("other machines", "32-bit programs are killed: their system calls have other numbers", ()),
@@ -122,7 +122,7 @@ def _unknown_numbers(machine: Machine) -> _Program:
 
 
 def _call(rules: list[Rule]) -> _Program:
-    """The rules of one call. Always ends with a return: the number of the call is not in the accumulator any more."""
+    """The rules of one call. Always ends with a return, as the accumulator no longer holds the number of the call."""
     program: _Program = []
     for rule in rules:
         guarded = [_answer(_ERRNO | rule.errno)]
@@ -133,7 +133,7 @@ def _call(rules: list[Rule]) -> _Program:
 
 
 def _condition(condition: Condition, guarded: _Program) -> _Program:
-    """Load the argument, and skip `guarded` where the condition does not hold."""
+    """Load the argument, and skip `guarded` if the condition does not hold."""
     program = guarded
     for value in sorted(condition.values, reverse=True):
         if condition.inverted:

@@ -1,4 +1,4 @@
-"""Numbers of the system calls that the rules name, and which numbers are assigned at all.
+"""Lists the numbers of the system calls that the rules name, and which numbers are assigned at all.
 
 Source: Linux 6.19, `arch/x86/entry/syscalls/syscall_64.tbl` and, for aarch64, `scripts/syscall.tbl` (the generic
 64-bit table); compared with the uapi headers of Linux 6.1. Read 2026-11.
@@ -45,7 +45,7 @@ ASSIGNED: Mapping[Machine, tuple[tuple[int, int], ...]] = {
     "x86_64": ((0, 336), (424, 470)),
     "aarch64": ((0, 243), (260, 294), (424, 470)),
 }
-"""First and last of each unbroken row of numbers that mean a call, up to `listns` of Linux 6.19."""
+"""First and last of each range of assigned numbers, up to `listns` of Linux 6.19."""
 
 AUDIT_ARCH: Mapping[Machine, int] = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 """The machine's number in a filter's input (`include/uapi/linux/audit.h`)."""

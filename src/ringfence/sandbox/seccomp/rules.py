@@ -1,8 +1,8 @@
-"""The system calls that a fence refuses, and why.
+"""Lists the system calls that a fence refuses, and why.
 
 The filter is compiled from this table, and `config policy show` prints it. Other calls are allowed if their number is
 assigned (see `numbers`), else they are "not implemented". A refused call fails with EPERM, unless callers need another
-error to fall back on something else; then the row names it.
+error in order to fall back to another call; then the row names that error.
 """
 
 import errno
@@ -20,7 +20,7 @@ _ANY_TCP_UDP_ICMP = frozenset({0, 1, 6, 17, 58})
 _SOCKET_CALLS = ("socket", "socketpair")
 _SET_ID = 0o6000
 _CREATES = 0x40_0040
-"""O_CREAT and the bit of O_TMPFILE that is its own; without either, the mode of an open is not looked at."""
+"""O_CREAT and the bit that only O_TMPFILE has; without either, the kernel ignores the mode of an open."""
 _SET_ID_WHY = (
     "a set-user-ID or set-group-ID file in the workspace lets any other user of the machine act as its owner; "
     "as systemd's RestrictSUIDSGID=, for directories too, as a filter cannot tell them from files"
@@ -29,13 +29,13 @@ _SET_ID_WHY = (
 
 @frozen
 class Condition:
-    """A test of the low 32 bits of one argument; the arguments tested here have no more for the kernel."""
+    """A test of the low 32 bits of one argument; the kernel ignores the others in the arguments tested here."""
 
     argument: int
     values: frozenset[int]
     mask: int = 0xFFFF_FFFF
     inverted: bool = False
-    """True: the condition holds if the value is none of `values`."""
+    """True: the condition holds if the value is not one of `values`."""
 
     def holds(self, arguments: tuple[int, ...]) -> bool:
         """Whether the condition holds for a call with these arguments."""
@@ -70,7 +70,7 @@ def _has_any(argument: int, bits: int) -> Condition:
 
 
 RULES: tuple[Rule, ...] = (
-    # First, as the filter is walked in this order and few calls are as frequent as an open.
+    # First, as the filter tests in this order and few calls are as frequent as an open.
     Rule("set-id files", _SET_ID_WHY, ("openat",), (_has_any(2, _CREATES), _has_any(3, _SET_ID))),
     Rule("set-id files", _SET_ID_WHY, ("open",), (_has_any(1, _CREATES), _has_any(2, _SET_ID))),
     Rule(
