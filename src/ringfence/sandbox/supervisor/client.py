@@ -1,4 +1,4 @@
-"""The client's end of a supervisor's socket: attach to its sandbox, end it, change its network access, forward a port.
+"""Client of a supervisor: attach to its sandbox, end it, change its network access, forward a port.
 
 The socket is a fence whose guest the supervisor has started, so that an attached sandbox is a `Sandbox` like any other.
 """
@@ -42,7 +42,7 @@ class SupervisedFence(Fence):
         self.state = state
 
     async def wait(self) -> EndReason:
-        """Why it is gone: a supervisor stores the reason before it closes the connection."""
+        """Return why the sandbox is gone: a supervisor stores the reason before it closes the connection."""
         state = self.directory.read_state()
         if state is not None and state.end is not None:
             return EndReason(cast("DeathReason", state.end[0]), state.end[1])
@@ -58,19 +58,19 @@ class SupervisedFence(Fence):
 async def attach(
     directory: SandboxDirectory, *, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[Sandbox]:
-    """Attach to a supervised sandbox; leaving the context kills what was started through it.
+    """Attach to a supervised sandbox; leaving the context kills the commands that were started through it.
 
     Args:
-        directory: Of the sandbox.
+        directory: The sandbox's directory.
         env: Further variables of every command.
 
     Raises:
-        SandboxDied: It is gone.
-        SandboxStartFailed: It is not ready, or the supervisor lets no more clients in.
+        SandboxDied: The sandbox is gone.
+        SandboxStartFailed: It is not ready, or the supervisor accepts no more clients.
     """
     state, stream = await _connect(directory)
     source = None if state.source is None else Path(state.source)
-    # Only a backend uses the ids, and the supervisor holds that: these are the caller's.
+    # Only a backend, which the supervisor holds, uses the ids: here they are the caller's.
     placement = Placement(os.geteuid(), os.getegid(), Path(state.directory_inside), source)
     spec = state.spec.model_copy(update={"env": {**state.spec.env, **(env or {})}})
     sandbox = Sandbox(
@@ -94,7 +94,7 @@ async def _connect(directory: SandboxDirectory) -> tuple[SupervisorState, Descri
 
 
 def read_living_state(directory: SandboxDirectory) -> SupervisorState:
-    """The state of a sandbox whose supervisor lives.
+    """Return the state of a sandbox whose supervisor lives.
 
     Raises:
         SandboxStartFailed: It is not ready yet.
@@ -122,7 +122,7 @@ def death_of(state: SupervisorState) -> SandboxDied:
 
 
 async def end_sandbox(directory: SandboxDirectory) -> bool:
-    """Ask a supervisor to end its sandbox, and wait until it has delivered the work and exited.
+    """Request a supervisor to end its sandbox, and wait until it has delivered the work and exited.
 
     Returns:
         Whether the supervisor has exited.
@@ -131,7 +131,7 @@ async def end_sandbox(directory: SandboxDirectory) -> bool:
     with anyio.move_on_after(_END_S):
         while directory.is_alive():
             if not has_asked:
-                with suppress(OSError, *LOST):  # one that is still coming up does not listen yet
+                with suppress(OSError, *LOST):  # a supervisor that is still coming up does not listen yet
                     stream = await directory.connect()
                     has_asked = True
                     async with stream:
@@ -144,7 +144,7 @@ async def end_sandbox(directory: SandboxDirectory) -> bool:
 
 
 async def change_egress(directory: SandboxDirectory, *, action: str, rule: str) -> None:
-    """Change which hosts may be reached from inside.
+    """Change which hosts can be reached from inside.
 
     Raises:
         UsageError, PolicyRefused: The supervisor refuses it.
@@ -161,9 +161,9 @@ async def forward_port(
     """Forward a port inside to the host's loopback until the context is left.
 
     Args:
-        directory: Of the sandbox.
-        port: Inside.
-        host_port: On the host; 0 picks a free one.
+        directory: The sandbox's directory.
+        port: The port inside.
+        host_port: The port on the host; 0 picks a free one.
 
     Yields:
         The port on the host, and a function that waits until the sandbox is gone and raises `SandboxDied`.

@@ -1,4 +1,4 @@
-"""Copies files and directories into a sandbox and out of it, through a `tar` inside.
+"""Copies files and directories into and out of a sandbox, through a `tar` inside.
 
 A copy out of the sandbox is unpacked beside its target and moved there at the end, so that no half-made copy is seen.
 Directories of the host are reached by descriptors: in a workspace that is shown inside, an agent could put a link in any
@@ -40,14 +40,14 @@ async def copy_out(
     """Copy a file or directory from inside to the host.
 
     Args:
-        sandbox: Where it is.
+        sandbox: The sandbox.
         source: Path inside, relative to the workspace or absolute.
         target: Path of the copy; if that is a directory, the copy is put into it under its own name.
-        limit_bytes: More than this is refused.
+        limit_bytes: Largest accepted size.
 
     Raises:
-        SandboxFileError: It is not there, too large, or what came is no archive.
-        UsageError: There is a directory already where it would be.
+        SandboxFileError: The source does not exist or is too large, or the received bytes are not an archive.
+        UsageError: There is already a directory at the target.
         InfrastructureFault: It cannot be written.
     """
     inside = PurePosixPath(sandbox.session.inside(source))
@@ -77,7 +77,7 @@ async def copy_out(
         try:
             return await anyio.to_thread.run_sync(work)
         except DAMAGED as exc:
-            # Let it come to its end, so that it can say why; but not for long.
+            # Give the `tar` a moment to end, so that it can report why.
             with anyio.move_on_after(_END_S):
                 async for _chunk in process.stdout:
                     pass
@@ -94,12 +94,12 @@ async def copy_in(sandbox: Sandbox, source: Path, target: str) -> Transfer:
     """Copy a file or directory from the host to the inside.
 
     Args:
-        sandbox: Where to.
-        source: On the host; links in it are left out.
+        sandbox: The sandbox.
+        source: Path on the host; links in it are left out.
         target: Path inside; if that is a directory, the copy is put into it under the source's own name.
 
     Raises:
-        UsageError: The source is not there, or neither a file nor a directory.
+        UsageError: The source does not exist, or is neither a file nor a directory.
         SandboxFileError: It cannot be written inside.
     """
     if not source.name or source.name == "..":
@@ -132,7 +132,7 @@ async def copy_in(sandbox: Sandbox, source: Path, target: str) -> Transfer:
 
 @asynccontextmanager
 async def _tar(sandbox: Sandbox, *words: str) -> AsyncIterator[tuple[SandboxProcess, Callable[[], str]]]:
-    """A `tar` inside, and a function that gives in one line what it wrote on stderr. Its streams are not recorded."""
+    """Start a `tar` inside; yield it and a function that returns its stderr in one line. Its streams are unrecorded."""
     argv, said = ("tar", *words), bytearray()
     channel = sandbox.session.open(argv, None, None, None, extra=[("record", "command")])
     process = SandboxProcess(argv, channel)
@@ -166,12 +166,12 @@ async def _is_directory(sandbox: Sandbox, inside: PurePosixPath, target: str) ->
 
 @contextmanager
 def _opened(path: Path, shown: Path | None, failure: str) -> Iterator[int]:
-    """Open a directory. Below a directory that is shown inside, no link is followed: an agent may have made it.
+    """Open a directory. Below a directory that is shown inside, no link is followed, as an agent may have made it.
 
     Raises:
-        UsageError: There is one, or it cannot be opened.
+        UsageError: There is a link, or the directory cannot be opened.
     """
-    whole = Path(os.path.abspath(path))  # noqa: PTH100 -- by its words, not by where links lead
+    whole = Path(os.path.abspath(path))  # noqa: PTH100 -- by its text, without resolving links
     roots = (
         []
         if shown is None
@@ -201,7 +201,7 @@ def _open_below(root: Path, path: Path) -> int:
 
 @contextmanager
 def _scratch_in(folder: int, failure: str) -> Iterator[int]:
-    """A descriptor of an empty directory, which is removed with what is left in it."""
+    """Open an empty directory, which is removed with its contents at the end; yield its descriptor."""
     name = f".ringfence-{secrets.token_hex(6)}"
     try:
         os.mkdir(name, 0o700, dir_fd=folder)
@@ -212,7 +212,7 @@ def _scratch_in(folder: int, failure: str) -> Iterator[int]:
         yield scratch
     finally:
         os.close(scratch)
-        # What somebody inside has put in its place, or goes on putting there, is not ours.
+        # If a process inside has put, or keeps putting, something else in its place, that stays.
         with suppress(OSError):
             remove_tree(Path(f"/proc/self/fd/{folder}", name), limit_s=_REMOVE_S)
 

@@ -1,7 +1,7 @@
-"""The directory of one supervised sandbox in the state directory: its lock, socket, log and state file.
+"""Manages the directory of a supervised sandbox in the state directory: its lock, socket, log and state file.
 
-Its supervisor holds the lock for as long as it lives. The kernel releases the lock when the process dies, in whatever
-way; the state file is history then.
+Its supervisor holds the lock for as long as it lives. The kernel releases the lock when the process dies in any way;
+the state file is then out of date.
 """
 
 import errno
@@ -53,13 +53,13 @@ class SupervisorState:
     created_at: str
     """UTC, ISO 8601."""
     started_s: float
-    """The machine's monotonic clock at the start: ages do not jump with the wall clock."""
+    """The machine's monotonic clock at the start, so that ages do not jump with the wall clock."""
     directory_inside: str
-    """Where commands start."""
+    """The directory inside where commands start."""
     source: str | None = None
-    """Directory of the host that is shown there."""
+    """The host's directory that is shown there."""
     workspace: str | None = None
-    """As the user knows it."""
+    """The workspace as the user named it."""
     run_id: str | None = None
     """The run whose record a standing sandbox writes."""
     idle_s: float | None = None
@@ -69,7 +69,7 @@ class SupervisorState:
 
     @property
     def age_s(self) -> float:
-        """How long ago it was started."""
+        """The time since its start."""
         return max(0.0, time.monotonic() - self.started_s)
 
 
@@ -98,7 +98,7 @@ class SandboxDirectory:
         return self.path / "state.json"
 
     def is_alive(self) -> bool:
-        """Whether its supervisor lives.
+        """Whether the supervisor lives.
 
         Raises:
             InfrastructureFault: The lock cannot be tested.
@@ -141,7 +141,7 @@ class SandboxDirectory:
                 raise _fault("make", self.path, exc) from exc
 
     def remove(self) -> None:
-        """Remove the directory. The name is free at once, and nobody sees half of it.
+        """Remove the directory. The name is free at once, and other processes never see it half removed.
 
         Raises:
             InfrastructureFault: It cannot be removed.
@@ -156,7 +156,7 @@ class SandboxDirectory:
             raise _fault("remove", self.path, exc) from exc
 
     def remove_if_dead(self) -> None:
-        """Remove what a dead supervisor left, unless another process has claimed the name since.
+        """Remove the leftovers of a dead supervisor, unless another process has claimed the name since.
 
         Raises:
             InfrastructureFault: It cannot be removed.
@@ -168,7 +168,7 @@ class SandboxDirectory:
     # --- the socket
 
     async def listen(self) -> SocketListener:
-        """Listen on the socket, which is for the supervisor's user alone. One that a dead supervisor left is replaced.
+        """Listen on the socket, which is for the supervisor's user alone. Replaces the socket of a dead supervisor.
 
         Raises:
             InfrastructureFault: It cannot be created.
@@ -180,12 +180,12 @@ class SandboxDirectory:
             raise _fault("listen on a socket in", self.path, exc) from exc
 
     def remove_socket(self) -> None:
-        """Let no further client connect."""
+        """Stop accepting clients."""
         with suppress(OSError):
             (self.path / "socket").unlink()
 
     async def connect(self) -> DescriptorStream:
-        """A connection to the supervisor.
+        """Connect to the supervisor.
 
         Raises:
             OSError: No supervisor listens.
@@ -201,15 +201,15 @@ class SandboxDirectory:
         Raises:
             InfrastructureFault: It cannot be written.
         """
-        # Of the spec only what was asked for: that decides which limits may be soft.
+        # Of the spec, only the fields that were set: they decide which limits may be soft.
         spec = state.spec.model_dump(exclude_unset=True)
         fields = {**vars(state), "spec": spec, "facts": asdict(state.facts)}
-        # Names of files that are no UTF-8 are escaped surrogates.
+        # Names of files that are not UTF-8 hold surrogate escapes.
         data = json.dumps({"format": _FORMAT, **fields}, ensure_ascii=True, default=os.fspath)
         replace_state_file(self._state_file, data.encode())
 
     def read_state(self) -> SupervisorState | None:
-        """Read the state file; None if the supervisor has not come so far.
+        """Read the state file; None if the supervisor has not written it yet.
 
         Raises:
             RecordError: It is damaged, or of another version.
@@ -247,15 +247,15 @@ def _decode(fields: dict[str, Any]) -> SupervisorState:
 
 
 def standing_root() -> Path:
-    """Where the standing sandboxes of this state directory are."""
+    """The directory that holds the standing sandboxes of this state directory."""
     return state_dir() / "standing"
 
 
 def standing_directory(name: str) -> SandboxDirectory:
-    """The directory of the standing sandbox `name`, whether there is one or not.
+    """The directory of the standing sandbox `name`, whether it exists or not.
 
     Raises:
-        UsageError: It is no name.
+        UsageError: It is not a valid name.
     """
     if not NAME_PATTERN.fullmatch(name):
         raise UsageError(
@@ -266,7 +266,7 @@ def standing_directory(name: str) -> SandboxDirectory:
 
 
 def list_directories(folder: Path) -> list[SandboxDirectory]:
-    """The directories of all sandboxes in a folder, by name; those of dead supervisors too."""
+    """The directories of all sandboxes in a folder, by name, including those of dead supervisors."""
     if not folder.is_dir():
         return []
     found = (path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
@@ -274,7 +274,7 @@ def list_directories(folder: Path) -> list[SandboxDirectory]:
 
 
 def find_by_run(run_id: str) -> str | None:
-    """The name of the standing sandbox whose record is the run; None if it is none's."""
+    """The name of the standing sandbox whose record is this run; None if there is no such sandbox."""
     for directory in list_directories(standing_root()):
         with suppress(RecordError):  # of another version
             state = directory.read_state()
@@ -284,7 +284,7 @@ def find_by_run(run_id: str) -> str | None:
 
 
 def remove_remnants(folder: Path) -> None:
-    """Remove what is left of directories whose remover died; those that a process may be removing now stay."""
+    """Remove directories whose removal was interrupted, except those that a process may be removing now."""
     oldest_kept = time.time() - _REMOVAL_S
     for path in folder.glob(f"{_GONE}*"):
         with suppress(OSError):
@@ -295,7 +295,7 @@ def remove_remnants(folder: Path) -> None:
 def _lock(path: Path) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _PATIENCE_S
-    # A process that tests whether it is locked holds it for microseconds.
+    # A process that tests whether the directory is locked holds the lock for microseconds.
     while not try_lock(fd, fcntl.LOCK_EX, what="a sandbox's directory"):
         if time.monotonic() >= deadline:
             os.close(fd)
@@ -306,10 +306,10 @@ def _lock(path: Path) -> int:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file, which other processes hold for moments only.
+    """Hold a lock file that other processes hold only for moments.
 
     Raises:
-        InfrastructureFault: It cannot be had in time.
+        InfrastructureFault: It cannot be acquired in time.
     """
     try:
         fd = _lock(path)

@@ -1,7 +1,7 @@
-"""Starts a supervisor: a process in a session of its own that inherits nothing but its order and its lock.
+"""Starts a supervisor: a process in a new session that inherits only its order and its lock.
 
-It forks at once and its parent ends, so that it is nobody's child. The order is in its stdin; its stdout is a socket for
-the answer. The creator's end of that closing before the answer means that nobody wants the sandbox any more.
+It forks at once and its parent exits, so that it is not the creator's child. Its stdin holds the order; its stdout is a
+socket for the answer. If the creator's end of the socket closes before the answer, the sandbox is no longer wanted.
 """
 
 import json
@@ -52,15 +52,15 @@ async def start_supervisor(
     secrets: Sequence[str] = (),
     wait: bool = True,
 ) -> StartFailure | None:
-    """Start the supervisor of a sandbox; it outlives us.
+    """Start the supervisor of a sandbox; it outlives this process.
 
     Args:
-        module: Of ringfence; its `main` calls `receive_order`.
-        directory: The sandbox's, claimed by us.
-        lock: Descriptor of the claim; the supervisor inherits it, and ours is closed.
-        order: What its `main` needs; anything that can be pickled.
+        module: A module of ringfence whose `main` calls `receive_order`.
+        directory: The sandbox's directory, claimed by this process.
+        lock: Descriptor of the claim; the supervisor inherits it, and it is closed here.
+        order: The arguments of its `main`; anything that can be pickled.
         secrets: Values that are left out of its environment.
-        wait: Whether to wait until it answers; if it does not answer, the result is None.
+        wait: Whether to wait for its answer; if it does not answer, the result is None.
 
     Raises:
         InfrastructureFault: The process cannot be started.
@@ -88,7 +88,7 @@ async def _spawn(
         ) from exc
     try:
         process = await start_process(
-            # -P: the current directory, a workspace perhaps, must not be where modules come from.
+            # -P: modules must not be imported from the current directory, which may be a workspace.
             [sys.executable, "-P", "-c", _PROGRAM, module, str(directory.path), str(lock)],
             stdin=stdin,
             stdout=stdout,
@@ -125,7 +125,7 @@ def _last_line(directory: SandboxDirectory) -> str:
 
 
 class Order:
-    """In a supervisor: what its creator wants, and the way to answer. Made once, first of all."""
+    """In a supervisor: the creator's order, and the socket for the answer. Created once, before anything else."""
 
     def __init__(self) -> None:
         _program, _module, path, lock = sys.argv
@@ -154,7 +154,7 @@ class Order:
         self._answer(None)
 
     def report_failure(self, message: str, exit_code: int) -> None:
-        """Answer that there will be no sandbox, unless it was answered already."""
+        """Answer that there will be no sandbox, unless an answer was sent already."""
         if not self.is_answered:
             with suppress(OSError):
                 self._answer(StartFailure(message[:_MESSAGE_CHARS], int(exit_code)))

@@ -1,7 +1,7 @@
-"""One command of a client: its channel on the guest's stream, under the client's own number.
+"""Relays one command between a client and the guest, under the client's own channel number.
 
-Credit goes from end to end, for output and for input: the supervisor keeps what the client has not read yet, bounded by
-the client's window, and nothing else.
+Credit is passed from end to end, for output and for input: the supervisor buffers only output that the client has not
+read yet, bounded by the client's window.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _CREDITS: Mapping[int, int] = {frames.CREDIT_OUT: frames.STDOUT, frames.CREDIT_E
 
 
 class CommandRelay:
-    """A command or file operation on its way between a client and the guest.
+    """A command or file operation that is relayed between a client and the guest.
 
     Raises:
         ClientError: The OPEN record has no window.
@@ -96,7 +96,7 @@ class CommandRelay:
             try:
                 end = await self._channel.wait()
             except SandboxDied:
-                return  # the client learns that for all its commands at once
+                return  # the client is notified of that once for all its commands
         if isinstance(end, Exit):
             end = structs.replace(end, refused=encode_refusals(refused))
             with suppress(SandboxDied):

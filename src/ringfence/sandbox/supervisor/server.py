@@ -1,7 +1,7 @@
 """Serves one sandbox to many clients on a socket, until it is removed, idle for too long, or dead.
 
-Each client speaks the guest's own frames; its channels get numbers of their own on the guest's stream. Beside commands,
-a client can ask for the end of the sandbox, for a change of what may be reached from inside, and for a forwarded port.
+Each client speaks the guest's own frames; its channels get other numbers on the guest's stream. Besides commands, a
+client can request the end of the sandbox, a change of the hosts that can be reached from inside, or a forwarded port.
 """
 
 import time
@@ -35,7 +35,7 @@ from ringfence.sandbox.supervisor.relay import CommandRelay
 
 Record = Callable[[Event], Awaitable[None]]
 ChangeEgress = Callable[[str, str, str], Awaitable[None]]
-"""Takes `allow` or `deny`, the rule, and the client's user."""
+"""Called with `allow` or `deny`, the rule, and the client's user."""
 
 _MAX_CLIENTS = 64
 _EAGAIN = 11
@@ -68,13 +68,13 @@ async def serve_sandbox(
     """Serve a sandbox on the socket of its directory until a client removes it, it is idle too long, or it dies.
 
     Args:
-        sandbox: Open; the caller closes it afterwards.
-        directory: Locked by this process.
-        state: Written before any client can attach, and again when the sandbox has died.
+        sandbox: The open sandbox; the caller closes it afterwards.
+        directory: Its directory, locked by this process.
+        state: Its state, written before any client can attach, and again when the sandbox has died.
         idle_s: How long it is served while no client is attached; None is no limit.
-        record: Writes an event to the record; awaited before any client is sent what the event reports.
+        record: Writes an event to the record; awaited before clients are notified of what it reports.
         on_ready: Called once when clients can attach.
-        change_egress: Changes what may be reached from inside; None if that cannot be changed.
+        change_egress: Changes which hosts can be reached from inside; None if that cannot be changed.
 
     Raises:
         SandboxDied: The guest is gone.
@@ -119,10 +119,10 @@ class SandboxServer:
         self._end: ServiceEnd | SandboxDied | None = None
         self._ended = anyio.Event()
 
-    # --- the end of the service: whichever cause comes first
+    # --- the end of the service, by the first cause
 
     async def wait_for_end(self) -> ServiceEnd | SandboxDied:
-        """Wait until the sandbox has died or its service was ended."""
+        """Wait until the sandbox has died or its service has ended."""
         await self._ended.wait()
         assert self._end is not None
         return self._end
@@ -137,7 +137,7 @@ class SandboxServer:
         self.finish(cast("SandboxDied", await self.sandbox.session.link.death()))
 
     async def watch_idleness(self, limit_s: float) -> None:
-        """End the service when no client was attached for `limit_s`."""
+        """End the service when no client has been attached for `limit_s`."""
         while True:
             left_s = limit_s if self._clients else self._idle_since + limit_s - time.monotonic()
             if left_s <= 0:
@@ -159,7 +159,7 @@ class SandboxServer:
         while True:
             try:
                 stream = await listener.accept()
-            except OSError:  # out of descriptors for now; clients that wait are accepted later
+            except OSError:  # out of descriptors for now; waiting clients are accepted later
                 await anyio.sleep(_ACCEPT_AGAIN_S)
                 continue
             clients.start_soon(self._serve, stream)
@@ -209,13 +209,13 @@ class AttachedClient:
             self.disconnect()
 
     def disconnect(self) -> None:
-        """Read no more from the client, and have `serve` kill its commands and close the connection."""
+        """Stop reading from the client, and make `serve` kill its commands and close the connection."""
         self._reading.cancel()
 
     async def serve(self) -> None:
-        """Serve the client until it goes or breaks the protocol.
+        """Serve the client until it disconnects or breaks the protocol.
 
-        What it left running is killed; the end of each command is recorded, and sent to a client that still reads.
+        Its running commands are then killed; the end of each is recorded, and sent to a client that still reads.
         """
         async with self._stream, anyio.create_task_group() as sending:
             sending.start_soon(self._outgoing.run)
@@ -255,7 +255,7 @@ class AttachedClient:
             self._refuse(channel, "a standing sandbox carries no connections to the host")
         elif channel in self.commands:
             self.commands[channel].on_frame(kind, payload)
-        # Else the command has ended, and the client sent these frames before it read of the end.
+        # Otherwise the command has ended, and the client sent these frames before it read the last frame.
 
     def _open(self, number: int, payload: bytes, commands: TaskGroup) -> None:
         if number in self.commands:
@@ -293,7 +293,7 @@ class AttachedClient:
                     self._respond([("host_port", chosen)])
                     await anyio.sleep_forever()
         except SandboxDied:
-            return  # every client learns of it
+            return  # every client is notified of it
         except RingfenceError as exc:
             self._respond([("error", str(exc)), ("exit_code", int(exc.exit_code))])
 

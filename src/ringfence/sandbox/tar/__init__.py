@@ -1,9 +1,9 @@
-"""Tar streams: a workspace on its way to a container engine and back, and copies into and out of a sandbox.
+"""Packs and unpacks tar streams: workspaces for container engines, and copies into and out of a sandbox.
 
-What comes out of a sandbox is hostile. Names that lead out of the target are refused; links are made (in a workspace)
-or left out (in a copy), and never followed; set-id bits, owners, devices, fifos and sockets never come out; headers,
-depth, entries and bytes are bounded. All calls block.
+Streams out of a sandbox are hostile. Names that lead out of the target are refused; links are created (in a workspace)
+or left out (in a copy), and never followed; set-id bits, owners, devices, fifos and sockets are never unpacked;
+headers, depth, entries and bytes are bounded. All calls block.
 
-The standard library reads extended headers whole, follows chains of headers and of sparse maps without end, keeps every
-header it saw, and believes a negative size: `TarReader` bounds all of these.
+The standard library reads extended headers as a whole, follows endless chains of headers and of sparse maps, keeps
+every header it has read, and accepts a negative size: `TarReader` bounds all of these.
 """

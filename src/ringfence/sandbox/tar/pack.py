@@ -21,19 +21,19 @@ def pack_workspace(
 ) -> Transfer:
     """Write a workspace as a tar stream in which everything belongs to `uid` and `gid`.
 
-    All that a mount would show goes in: any name, modes, times to the second, links as they are. Sockets, fifos,
-    devices, and what the caller cannot read, are left out and noted.
+    Everything that a mount would show is included: any name, modes, times to the second, links as they are. Sockets,
+    fifos, devices, and files that the caller cannot read, are left out and noted.
 
     Args:
         source: The workspace.
-        write: Takes the stream.
+        write: Called with each piece of the stream.
         uid: The sandbox's user.
         gid: The sandbox's group.
-        bounds: Beyond them it is refused.
-        only: Of the entries at the top, this alone.
+        bounds: Limits beyond which it is refused.
+        only: The only entry at the top to include.
 
     Raises:
-        InfrastructureFault: It cannot be read or written, changes meanwhile, or is out of bounds.
+        InfrastructureFault: It cannot be read or written, changes meanwhile, or exceeds the bounds.
     """
     transfer = Transfer()
     try:
@@ -54,11 +54,11 @@ def pack_workspace(
 
 
 def pack_copy(source: Path, write: Write, *, name: str, folder: int | None = None) -> Transfer:
-    """Write a file or directory as a tar stream. Links, and what is no file or directory, are left out and noted.
+    """Write a file or directory as a tar stream. Links and special files are left out and noted.
 
     Args:
         source: The file or directory.
-        write: Takes the stream.
+        write: Called with each piece of the stream.
         name: Its name in the stream.
         folder: A descriptor of the directory it is in, by which it is reached instead of by its path.
 
@@ -86,7 +86,7 @@ def _create_tar(write: Write) -> tarfile.TarFile:
     return tarfile.open(
         mode="w|",
         fileobj=cast("BinaryIO", SimpleNamespace(write=write)),
-        format=tarfile.GNU_FORMAT,  # it takes names as they are, in any encoding
+        format=tarfile.GNU_FORMAT,  # accepts names in any encoding
         encoding="utf-8",
         errors="surrogateescape",
         bufsize=CHUNK_BYTES,
@@ -101,11 +101,11 @@ class _Packer:
     bounds: Bounds
     owner: tuple[int, int]
     start: bytes
-    """Path in the tree of what is packed; empty for all of it."""
+    """Path in the tree of the entry to pack; empty for the whole tree."""
     name: bytes
     """Its name in the stream."""
     is_workspace: bool
-    """Whether links are kept, and what cannot be read is left out."""
+    """Whether links are kept and unreadable files are left out."""
 
     def pack_all(self, status: os.stat_result, only: bytes | None = None) -> None:
         self._pack(self.start, status)
@@ -116,7 +116,7 @@ class _Packer:
             only = None
 
     def _pack_children(self, folder: bytes, only: bytes | None) -> list[bytes]:
-        """Pack the entries of a directory; returns the directories among them."""
+        """Pack the entries of a directory; return the directories among them."""
         inner = []
         try:
             names = sorted(name for name in self.tree.children(folder) if only in (None, name))

@@ -1,4 +1,4 @@
-"""Reads hostile tar streams within bounds; defines what packing and unpacking share."""
+"""Reads hostile tar streams within bounds, and defines the types that packing and unpacking share."""
 
 import io
 import os
@@ -11,27 +11,27 @@ from ringfence.errors import LimitReached
 from ringfence.frozen import frozen
 
 TOP = "workspace"
-"""Name of a workspace's own directory in a stream."""
+"""Name of the workspace's top directory in a stream."""
 CHUNK_BYTES = 1024**2
 _BUFFER_BYTES = 16 * 1024
 _HEADERS_BYTES = 64 * 1024
-"""The longest run of headers: `tarfile` holds each in memory, and calls itself where one extends another."""
+"""The longest run of headers: `tarfile` keeps each in memory, and recurses where one extends another."""
 _MAX_KEPT = 1000
 _MAX_IN_NOTE = 20
 SHOWN_NAME_CHARS = 200
 _NAME_BYTES = 4096
 DAMAGED = (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError)
-"""Errors of reading a stream that is no archive, or one with a name that leads out of its target."""
+"""Errors of reading a stream that is not an archive, or one with a name that leads out of its target."""
 
 Read = Callable[[int], bytes]
-"""Gives the next bytes of a stream, about as many as asked for; none at the end."""
+"""Returns the next bytes of a stream, about as many as requested; empty at the end."""
 Write = Callable[[bytes], object]
-"""Takes the next bytes of a stream."""
+"""Called with the next bytes of a stream."""
 
 
 @frozen
 class Bounds:
-    """How much one stream may hold."""
+    """Limits on the contents of one stream."""
 
     size_bytes: int
     entries: int
@@ -39,19 +39,19 @@ class Bounds:
 
 @dataclass
 class Transfer:
-    """What a stream held."""
+    """The contents of a stream, counted."""
 
     files: int = 0
     entries: int = 0
     size_bytes: int = 0
     left_out: list[str] = field(default_factory=list)
-    """Entries that were not transferred, each with the reason; only the first ones are kept."""
+    """Entries that were not transferred, each with the reason; only the first few are kept."""
     put_back: list[str] = field(default_factory=list)
-    """Protected paths that had been changed inside; only the first ones are kept."""
+    """Protected paths that had been changed inside; only the first few are kept."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of a workspace that came back."""
+        """Notes for the user on a downloaded workspace."""
         notes = []
         if self.put_back:
             changed = ", ".join(self.put_back[:_MAX_IN_NOTE])
@@ -74,7 +74,7 @@ class Transfer:
         """Count an entry.
 
         Raises:
-            LimitReached: It is beyond the bounds.
+            LimitReached: It exceeds the bounds.
         """
         self.entries += 1
         self.size_bytes += member.size
@@ -91,17 +91,17 @@ class Transfer:
 class TarReader:
     """A hostile tar stream, read once from its beginning.
 
-    Names that are no UTF-8 are escaped (`surrogateescape`).
+    Names that are not UTF-8 are escaped (`surrogateescape`).
 
     Raises:
-        tarfile.TarError: It is no archive.
+        tarfile.TarError: It is not an archive.
     """
 
     def __init__(self, read: Read) -> None:
         self._read = read
         self._bytes_read = 0
         self._bytes_limit = _HEADERS_BYTES
-        self._tar = tarfile.open(  # noqa: SIM115 -- it has no file of its own
+        self._tar = tarfile.open(  # noqa: SIM115 -- it opens no file
             mode="r|",
             fileobj=cast("BinaryIO", self),
             encoding="utf-8",
@@ -110,7 +110,7 @@ class TarReader:
         )
 
     def read(self, count: int) -> bytes:
-        """Read the next bytes of the stream for `tarfile`; raise where a run of headers is too long."""
+        """Read the next bytes of the stream for `tarfile`; raise an error if a run of headers is too long."""
         if self._bytes_read > self._bytes_limit:
             raise tarfile.ReadError("it holds headers without end")
         data = self._read(count)
@@ -118,26 +118,26 @@ class TarReader:
         return data
 
     def members(self) -> Iterator[tarfile.TarInfo]:
-        """Each header in turn. Its `size` is not negative, and not bounded either.
+        """Yield each header. Its `size` is not negative, but not bounded.
 
         Raises:
-            DAMAGED: The stream is damaged, or its headers go on without end.
+            DAMAGED: The stream is damaged, or has too long a run of headers.
         """
         while (member := self._next()) is not None:
-            if member.size < 0:  # an extended header can say so
+            if member.size < 0:  # an extended header can declare that
                 raise tarfile.ReadError(f"a file of {member.size} bytes")
-            # Up to where the next header is expected, and the longest run of headers from there.
+            # The position where the next header is expected, plus the longest run of headers.
             self._bytes_limit = self._tar.offset + _HEADERS_BYTES
             yield member
 
     def _next(self) -> tarfile.TarInfo | None:
-        # `tarfile` keeps all headers, and a million of them take a gigabyte: forget them.
+        # `tarfile` keeps all headers, and a million of them take a gigabyte, so they are dropped.
         self._tar.members = []  # type: ignore[attr-defined]  # typeshed lacks it
         self._tar.pax_headers = {}
         return self._tar.next()
 
     def contents(self, member: tarfile.TarInfo) -> io.BufferedReader:
-        """The contents of the regular file that `members` gave last."""
+        """The contents of the regular file that `members` yielded last."""
         return cast("io.BufferedReader", self._tar.extractfile(member))
 
 

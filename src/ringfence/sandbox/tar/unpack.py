@@ -1,4 +1,4 @@
-"""Unpacks a workspace that an engine held, or a copy out of a sandbox."""
+"""Unpacks a downloaded workspace, or a copy out of a sandbox."""
 
 import errno
 import hashlib
@@ -37,18 +37,18 @@ def unpack_workspace(
 ) -> Transfer:
     """Unpack a workspace into an empty directory: links, modes and times as they were inside.
 
-    Protected paths are put there first: the stream cannot take their place, only be found to differ from them.
+    Protected paths are written first: entries of the stream cannot replace them; differences are only noted.
 
     Args:
-        read: Gives the stream, from its beginning.
-        target: The directory; nobody else writes there.
+        read: Reads the stream, from its beginning.
+        target: The directory; no other process writes there.
         original: The workspace as it was packed.
-        protected: Paths of it that nobody inside may write.
-        bounds: Beyond them it is refused.
+        protected: Paths of it that no process inside may write.
+        bounds: Limits beyond which it is refused.
 
     Raises:
-        InfrastructureFault: It is no such stream, or cannot be written.
-        LimitReached: It is out of bounds.
+        InfrastructureFault: It is not such a stream, or cannot be written.
+        LimitReached: It exceeds the bounds.
     """
     transfer = Transfer()
     try:
@@ -69,17 +69,17 @@ def unpack_workspace(
 
 
 def unpack_copy(read: Read, scratch: Tree, bounds: Bounds, *, path: str) -> Transfer:
-    """Unpack a copy into an empty directory: regular files and directories alone, with no more of a mode than `x`.
+    """Unpack a copy into an empty directory: only regular files and directories, with no part of the mode but `x`.
 
     Args:
-        read: Gives the stream, from its beginning.
-        scratch: The directory. Another process that writes there can damage the copy, but not lead it elsewhere.
-        bounds: Beyond them it is refused.
+        read: Reads the stream, from its beginning.
+        scratch: The directory. Another process that writes there can damage the copy, but not redirect it.
+        bounds: Limits beyond which it is refused.
         path: The copied path, for errors.
 
     Raises:
-        DAMAGED: It is no archive, or one that would lead out of the directory.
-        SandboxFileError: It is out of bounds.
+        DAMAGED: It is not an archive, or would lead out of the directory.
+        SandboxFileError: It exceeds the bounds.
         InfrastructureFault: It cannot be written.
     """
     transfer = Transfer()
@@ -129,7 +129,7 @@ class _Unpacker:
             raise tarfile.ReadError("it holds no workspace")
 
     def _path(self, name: str) -> bytes:
-        """A member's path below the target; empty for a workspace itself."""
+        """A member's path below the target; empty for the workspace itself."""
         parts = parse_name(name)
         if self.is_workspace and parts.pop(0) != TOP.encode():
             raise tarfile.ReadError(f"the name {name[:SHOWN_NAME_CHARS]!r} leads elsewhere")
@@ -164,7 +164,7 @@ class _Unpacker:
 
     def _write(self, path: bytes, member: tarfile.TarInfo) -> None:
         folder, name = self.tree.parent(path, create=True)
-        # Of a copy, the mode says only whether it can be executed; of a workspace, see below.
+        # In a copy, the mode only says whether a file is executable; for a workspace, see below.
         descriptor = os.open(name, _CREATE, 0o755 if member.mode & 0o100 else 0o644, dir_fd=folder)
         with self.tar.contents(member) as data, os.fdopen(descriptor, "wb") as file:
             shutil.copyfileobj(data, file, CHUNK_BYTES)
@@ -175,7 +175,7 @@ class _Unpacker:
                 os.utime(descriptor, (seconds, seconds))
 
     def _link(self, path: bytes, there: bytes) -> None:
-        """Give a file another name, as it had inside."""
+        """Make a hard link to a file, as there was inside."""
         is_deep = there.count(b"/") >= MAX_DEPTH
         if is_deep or self.protected.covers(there) or self.tree.lstat(there) is None:
             self.transfer.leave_out(path, f"another name of {os.fsdecode(there)[:SHOWN_NAME_CHARS]!r}")
@@ -190,7 +190,7 @@ class _Unpacker:
 
 
 class _ProtectedPaths:
-    """Protected files and directories, which are written before the first entry of a stream."""
+    """Writes protected files and directories before the first entry of a stream."""
 
     def __init__(self, tree: Tree, transfer: Transfer) -> None:
         self._tree = tree
@@ -213,7 +213,7 @@ class _ProtectedPaths:
             here = pending.pop()
             status = before.lstat(here)
             if status is None or here in self._missing:
-                continue  # it is gone, or lies in another protected path
+                continue  # it is gone, or is in another protected path
             if stat.S_ISDIR(status.st_mode):
                 self._tree.directory(here, create=True)
                 self._missing[here] = ("directory",)
@@ -231,16 +231,16 @@ class _ProtectedPaths:
         return "file", status.st_mode & 0o100, hashlib.sha256(data).digest()
 
     def covers(self, path: bytes) -> bool:
-        """Whether nobody inside may write at `path`."""
+        """Whether no process inside may write at `path`."""
         parts = path.split(b"/")
         return any(b"/".join(parts[:depth]) in self._roots for depth in range(1, len(parts) + 1))
 
     def is_above(self, path: bytes) -> bool:
-        """Whether a protected path lies below `path`."""
+        """Whether there is a protected path below `path`."""
         return path in self._above
 
     def compare(self, path: bytes, member: tarfile.TarInfo, data: io.BufferedReader | None) -> None:
-        """Note whether the stream holds something else at a protected path."""
+        """Note if the stream holds something else at a protected path."""
         found: tuple[object, ...] = ("other",)
         if member.isdir():
             found = ("directory",)
@@ -252,6 +252,6 @@ class _ProtectedPaths:
             self._transfer.note_change(path)
 
     def note_missing(self) -> None:
-        """Note what did not come back."""
+        """Note protected paths that the stream did not hold."""
         for path in sorted(self._missing):
             self._transfer.note_change(path)
