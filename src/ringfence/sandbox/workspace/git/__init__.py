@@ -1,1 +1,1 @@
-"""Git for a workspace: the user's repository is read, an agent's own one is made, commits are fetched."""
+"""Git for a workspace: reads the user's repository, makes a private one for the agent, and imports commits."""

@@ -1,9 +1,9 @@
-"""Git on the host: the one module that starts it, bounded, with everything off that a repository could name to run.
+"""Starts git on the host (no other module does), bounded, and with every program that a repository can name disabled.
 
-Law: git on the host never opens a git directory that an agent could write. The git directories given here are
-our own, or (for `update-ref` alone) the user's, which an agent never could write. What an agent made comes to git as
-objects, and a few bytes of those can ask for any amount of memory and time. So each git has limits that the kernel
-holds it to, and reaching one is an error that names it.
+Invariant: git on the host never opens a git directory that an agent could write. The git directories passed here are
+our own, or (for `update-ref` alone) the user's, which an agent never could write. Git receives an agent's work as
+objects, and a few bytes of those can demand any amount of memory and time. So the kernel enforces limits on each git
+process, and reaching one is an error that names it.
 """
 
 import math
@@ -38,8 +38,8 @@ _OFF = (
     "gc.auto=0",
     "maintenance.auto=false",
     "safe.directory=*",
-    # Git then takes 45 bytes of memory for each line of a text that it compares, and one byte can be a line. What is
-    # larger is compared as binary, packed without deltas and read in pieces.
+    # Git then takes 45 bytes of memory for each line of a text that it compares, and one byte can be a line. Larger
+    # files are compared as binary, packed without deltas and read in pieces.
     "core.bigFileThreshold=8m",
     "pack.threads=4",
 )
@@ -58,11 +58,11 @@ ENVIRONMENT = {
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_PROTOCOL_FROM_USER": "0",
     "GIT_NO_REPLACE_OBJECTS": "1",
-    # An empty list: no transport at all, so a missing object can never start a program.
+    # An empty list allows no transport at all, so a missing object can never start a program.
     "GIT_ALLOW_PROTOCOL": "",
     "GIT_PAGER": "cat",
-    # glibc gives memory back after each object fast-import packs: 200,000 calls, 80 % of its time for 50,000
-    # files.
+    # Otherwise glibc returns memory after each object that fast-import packs: 200,000 calls, 80 % of its time for
+    # 50,000 files.
     "MALLOC_TRIM_THRESHOLD_": str(256 * 1024**2),
     "MALLOC_TOP_PAD_": str(16 * 1024**2),
 }
@@ -72,39 +72,39 @@ Bound = Literal["time", "output", "memory", "processor time", "file size"]
 
 
 def git_program() -> str:
-    """The system's git, never one that PATH names: an agent may have written it.
+    """The path of the system's git, never one found by PATH, as an agent may have written that.
 
     Raises:
-        InfrastructureFault: There is none.
+        InfrastructureFault: There is no git.
     """
     return host_program("git")
 
 
 @frozen
 class GitBounds:
-    """What one git process may use. What it may take and print is said with each command."""
+    """Resources that one git process may use. Its time and output are limited by each command."""
 
     memory_bytes: int | None = 1024**3
-    """None: as much as there is, for a git that acts for the user and runs the user's own programs."""
+    """None: no limit, for a git that acts for the user and runs the user's own programs."""
     file_bytes: int = 8 * 1024**3
 
     def limits(self, timeout_s: float) -> ProcessLimits | None:
-        """The same for the kernel, for a command that may take so long."""
+        """The same limits as the kernel enforces them, for a command with this time limit."""
         if self.memory_bytes is None:
             return None
         return ProcessLimits(self.memory_bytes, math.ceil(timeout_s * _THREADS), self.file_bytes)
 
 
 BOUNDS = GitBounds()
-"""For what an agent could have made."""
+"""Bounds for data that an agent could have made."""
 LARGE = GitBounds(memory_bytes=4 * 1024**3, file_bytes=64 * 1024**3)
-"""For the user's own history, and for ringfence's own stores as a whole."""
+"""Bounds for the user's own history, and for ringfence's own stores as a whole."""
 USERS = GitBounds(memory_bytes=None)
-"""For a git that the user asked for by name: `git push` with the user's own hooks and credential helpers."""
+"""Bounds for a git that the user requested: `git push` with the user's own hooks and credential helpers."""
 
 
 class GitBoundReached(InfrastructureFault):
-    """A git command was ended at one of its bounds.
+    """A git command was terminated at one of its bounds.
 
     Args:
         message: Which command, where, and which bound.
@@ -132,15 +132,15 @@ async def run_git(
     """Start git and wait for its end; every git on the host is started here.
 
     Args:
-        arguments: What follows `git`.
-        cwd: Where.
+        arguments: The arguments after `git`.
+        cwd: The working directory.
         env: Its whole environment.
-        actor: On whose behalf.
-        timeout_s: Then its process group is ended.
-        bounds: What else it may use.
-        stdin: Given to it.
-        output_limit_bytes: Of stdout and of stderr each.
-        stop_at_limit: End it when it has printed more, instead of dropping the rest.
+        actor: The user as which it runs.
+        timeout_s: Time after which its process group is terminated.
+        bounds: Limits on its other resources.
+        stdin: Its input.
+        output_limit_bytes: Limit for stdout and for stderr each.
+        stop_at_limit: Terminate it when it has printed more, instead of dropping the rest.
         pass_fds: Descriptors it inherits.
 
     Raises:
@@ -162,9 +162,9 @@ async def run_git(
 
 
 def reached_bound(result: ProcessResult) -> Bound | None:
-    """The bound that ended a git; None where none did.
+    """The bound that terminated a git; None if none did.
 
-    What git says of memory is read from git 2.30 to 2.53, in the locale C.
+    Recognizes the messages about memory of git 2.30 to 2.53, in the locale C.
     """
     if result.timed_out:
         return "time"
@@ -182,7 +182,7 @@ def reached_bound(result: ProcessResult) -> Bound | None:
 
 @frozen
 class Git:
-    """One git directory and how git is run on it."""
+    """A git directory and the settings for running git on it."""
 
     directory: Path
     work_tree: Path | None = None
@@ -190,7 +190,7 @@ class Git:
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     inherited: tuple[int, ...] = ()
-    """Descriptors that git inherits: a lock among them is held until the last git of a killed caller has ended."""
+    """Descriptors that git inherits; a lock among them is held until the last git of a killed caller has exited."""
     bounds: GitBounds = BOUNDS
 
     async def run(
@@ -204,8 +204,8 @@ class Git:
         """Run a git command to its end.
 
         Raises:
-            GitBoundReached: It took too long, said too much, or needed more memory than it may have.
-            InfrastructureFault: Its exit code is none of `accept`.
+            GitBoundReached: It took too long, printed too much, or needed more memory than it may use.
+            InfrastructureFault: Its exit code is not in `accept`.
         """
         env = {
             **ENVIRONMENT,
@@ -254,12 +254,12 @@ class Git:
 def write_clean_git_dir(
     directory: Path, *, object_format: str = "sha1", files: Mapping[str, bytes] | None = None
 ) -> None:
-    """Make a bare git directory without asking git: no template, so no hooks.
+    """Create a bare git directory without running git: no template, so no hooks.
 
     Args:
-        directory: Where; it may exist.
+        directory: The directory, which may exist.
         object_format: `sha1` or `sha256`.
-        files: Contents of what is in it besides, or in the place of HEAD on no branch.
+        files: Contents of further files, or of HEAD, which otherwise names no branch.
     """
     clean = {
         "config": clean_config(object_format).encode(),
@@ -270,7 +270,7 @@ def write_clean_git_dir(
 
 
 def write_git_dir(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write files of a git directory, and make the directories that git wants in one."""
+    """Write files of a git directory, and create the directories that git requires in one."""
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     for name, data in files.items():

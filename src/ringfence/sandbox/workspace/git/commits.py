@@ -1,12 +1,12 @@
-"""Commits made inside, imported into the user's repository under `refs/ringfence/<run>/`.
+"""Imports commits made inside into the user's repository under `refs/ringfence/<run>/`.
 
 The tips are read on the host, from files (`refs`). Their objects come as a pack, made by git in a sandbox: it uses a new
-git directory, with our own configuration, and only reads the agent's object database. So no remote, helper, hook or
-alias of the agent's takes effect, and git cannot fetch a missing object.
+git directory, with our own configuration, and only reads the agent's object database. So none of the agent's remotes,
+helpers, hooks or aliases takes effect, and git cannot fetch a missing object.
 
 On the host nothing in the pack is trusted. It is unpacked into a git directory that ringfence made; every object is
-checked, and every commit must be connected to what the user has. Only then is it copied among the user's objects, and
-refs are made that no branch follows. Where that cannot be written to, the commits are kept beside the run.
+checked, and every commit must be connected to the user's objects. Only then is it copied among these, and refs are
+made that no branch follows. If the user's repository cannot be written, the commits are kept beside the run.
 """
 
 import os
@@ -52,14 +52,15 @@ git cat-file --batch-check='%(rest)%(objectname)' >"$1/there"
 while read -r line; do case $line in *" missing") ;; *) printf '%s\\n' "$line" ;; esac; done <"$1/there" >"$1/wanted"
 exec git pack-objects --revs --thin --delta-base-offset --stdout -q <"$1/wanted" >"$1/pack"
 """
-"""Make the git directory `$1` with the configuration `$2`, and in it a pack of what stdin names, as far as it is there.
+"""Shell script: make the git directory `$1` with configuration `$2`, and in it a pack of the existing objects that
+stdin names.
 
-Of a line `ID ^` the object, and what it leads to, is left out.
+A line `ID ^` excludes the object and everything reachable from it.
 """
 
 
 class Inside(Protocol):
-    """The part of a `Sandbox` that is used here."""
+    """The part of `Sandbox` that is used here."""
 
     async def run(
         self,
@@ -82,18 +83,18 @@ class Inside(Protocol):
 
 @frozen
 class ImportedCommits:
-    """The commits of a run that the user has now."""
+    """The imported commits of a run."""
 
     refs: dict[str, str]
-    """Refs made in the user's repository, and the commit of each."""
+    """Refs created in the user's repository, and the commit of each."""
     notes: tuple[str, ...] = ()
-    """What was not imported, and why."""
+    """Notes on commits that were not imported, and why."""
     committed: tuple[CommittedFile, ...] = ()
-    """What the commits change, those included that are kept beside the run."""
+    """Files that the commits change, including commits that are kept beside the run."""
 
 
 async def has_new_commits(private: PrivateGit) -> bool:
-    """Whether a private git directory may have commits to import; true also where it cannot be read as a whole."""
+    """Whether a private git directory may have commits to import; also true if it cannot be read completely."""
     tips, notes = await _new_tips(private)
     return bool(tips or notes)
 
@@ -113,11 +114,11 @@ async def import_commits(
     """Import the new commits of a private git directory into the user's repository.
 
     Args:
-        sandbox: Any sandbox with the private git directory in place, in which nothing of the agent's runs.
-        private: The git directory that the agent had.
-        run_dir: The run's directory, called by its id. Commits that cannot be stored are kept in it.
-        actor: On whose behalf the user's repository is written.
-        protect: Patterns of what the agent may not write.
+        sandbox: Any sandbox that shows the private git directory and runs none of the agent's programs.
+        private: The agent's git directory.
+        run_dir: The run's directory, named by its id. Commits that cannot be stored are kept in it.
+        actor: The user as which the user's repository is written.
+        protect: Patterns of paths that the agent may not write.
     """
     tips, notes = await _new_tips(private)
     if not tips:
@@ -131,7 +132,7 @@ async def import_commits(
 
 
 async def _export(sandbox: Inside, private: PrivateGit, tips: Collection[str]) -> bytes:
-    """Have git in a sandbox make a pack of the objects that the user does not have."""
+    """Make git in a sandbox pack the objects that the user does not have."""
     rebuilt = f"/tmp/ringfence-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
     shallow = await Actor.current().call(lambda: read_small(private.layout.common, b"shallow"))
     if shallow is not None:
@@ -161,18 +162,18 @@ async def import_pack(
     actor: Actor,
     protect: Collection[str] = (),
 ) -> ImportedCommits:
-    """Check a pack and take its commits over into the user's repository, or keep them beside the run.
+    """Check a pack and copy its commits to the user's repository, or keep them beside the run.
 
     Args:
-        pack: Of the objects that the user does not have.
-        tips: The branches, HEAD among them, and what each points at.
+        pack: A pack of the objects that the user does not have.
+        tips: The branches and HEAD, and the object that each points at.
         private: The git directory that they come from.
-        run_dir: As for `import_commits`, like the others.
-        actor: Who writes.
-        protect: Patterns.
+        run_dir: As for `import_commits`.
+        actor: As for `import_commits`.
+        protect: As for `import_commits`.
 
     Raises:
-        InfrastructureFault: It is not sound; nothing was taken over.
+        InfrastructureFault: It is not valid; nothing was copied.
     """
     layout, base = private.layout, private.refs
     why_not = await actor.call(lambda: unsafe_to_write(layout, run_dir.name))
@@ -189,7 +190,7 @@ async def import_pack(
         stored, complaints = await _store(git, found, layout, actor)
         left = {name: commit for name, commit in found.items() if name not in stored}
         if left:
-            # Refs were made by now: whatever happens here, the run says which.
+            # Refs exist by now: the run must report them even if this fails.
             try:
                 file = run_dir / _bundle_name(private.place)
                 complaints.append(await _keep_commits(git, left, base, file=file))
@@ -200,7 +201,7 @@ async def import_pack(
 
 
 async def _new_commits(git: Git, tips: Mapping[str, str], run: str) -> tuple[dict[str, str], list[str]]:
-    """The refs to make, each with its commit, and notes on tips that are no commits; all their objects are there."""
+    """The refs to create, each with its commit, and notes on tips that are not commits; all their objects exist."""
     asked = "".join(f"{tip}\n" for tip in tips.values()).encode()
     answer = await git.run("cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked)
     commits = {line.split()[1] for line in answer.stdout.decode().splitlines() if line.startswith("commit ")}
@@ -216,7 +217,7 @@ async def _new_commits(git: Git, tips: Mapping[str, str], run: str) -> tuple[dic
 async def _store(
     git: Git, found: Mapping[str, str], layout: GitLayout, actor: Actor
 ) -> tuple[dict[str, str], list[str]]:
-    """Write commits to the user's repository: the refs that were made, and why others were not."""
+    """Write commits to the user's repository; return the refs that were created, and why others were not."""
     try:
         await actor.call(lambda: adopt_packs(git, layout))
     except OSError as exc:
@@ -245,7 +246,7 @@ def adopt_packs(git: Git, layout: GitLayout) -> None:
 
 
 async def _keep_commits(git: Git, refs: Mapping[str, str], base: Refs, *, file: Path) -> str:
-    """Keep commits that the user's repository cannot take as a bundle; return a note for the user about it."""
+    """Keep commits that the user's repository cannot store in a bundle; return a note for the user about it."""
     for name, commit in refs.items():
         await git.run("update-ref", "--no-deref", name, commit)
     wanted = [*refs, *(f"^{commit}" for commit in base.commits())]
@@ -266,12 +267,12 @@ async def _keep_commits(git: Git, refs: Mapping[str, str], base: Refs, *, file: 
 
 
 def _bundle_name(place: str) -> str:
-    """What the bundle is called for the repository at `place` in the workspace; empty: its own."""
+    """The name of the bundle for the repository at `place` in the workspace; empty: the workspace's own."""
     return f"commits-{quote(os.fsencode(place), safe='')}.bundle" if place else "commits.bundle"
 
 
 def unsafe_to_write(layout: GitLayout, run: str) -> str | None:
-    """Why nothing is written to the user's repository; None if all that is written to is its owner's own."""
+    """Why nothing is written to the user's repository; None if every place to write belongs to its owner."""
     if layout.refused is not None:
         return layout.refused
     if find_git(layout.workspace) != layout:
@@ -280,11 +281,11 @@ def unsafe_to_write(layout: GitLayout, run: str) -> str | None:
 
 
 def unsafe_places(layout: GitLayout, refs: Sequence[str]) -> str | None:
-    """Why objects and refs are not written; None if each place they go to is a real one of the owner's.
+    """Why objects and refs are not written; None if each place for them is a real directory of the owner.
 
     Args:
         layout: The user's repository.
-        refs: Directories of refs that are written to.
+        refs: Directories of the refs to be written.
     """
     folders = ("objects", "objects/pack", *refs, "logs", *(f"logs/{name}" for name in refs))
     owner = layout.workspace.stat().st_uid

@@ -1,11 +1,11 @@
-"""The user's git configuration: name and address, ignore rules, and which files of the workspace the user's git obeys.
+"""Reads the user's git configuration: name and address, ignore rules, and files of the workspace that git obeys.
 
-A configuration may lead into the workspace (an include, a link, an ignore file, a hook, a program), where an agent may
-have written what is there. We read and run nothing of it; the user's git does, so the caller guards those files.
+A configuration may name files in the workspace (an include, a link, an ignore file, a hook, a program), which an agent
+may have written. They are not read or run here; the user's git does that, so the caller guards those files.
 
-Git parses one file at a time, without its includes, and we follow the includes. `git config --list --includes` would
-read files of the workspace, and leaves out an include whose condition (`includeIf`) does not hold at the moment: the
-condition may hold for the user's git later, on another branch for example.
+Git parses one file at a time, without its includes, and this module follows the includes. `git config --list
+--includes` would read files of the workspace, and omit an include whose condition (`includeIf`) does not hold at the
+moment: it may hold for the user's git later, on another branch for example.
 """
 
 import os
@@ -35,10 +35,10 @@ _MAX_HOOKS = 200
 _MAX_LINKS = 40
 _TIMEOUT_S = 10.0
 _SHORT_BYTES = 64 * 1024
-"""Files up to this length are parsed once per process and contents: a loop opens its workspace eight times a story."""
+"""Files up to this length are parsed once per process and contents: a loop opens its workspace 8 times per story."""
 _MOST_PARSED = 64
 _PARSED: dict[bytes, bytes] = {}
-"""What git lists of the contents of a file."""
+"""Cache of git's listings, by the contents of the file."""
 _BOM = b"\xef\xbb\xbf"
 _USED = ("user.name", "user.email")
 _NAMES_FILES = (
@@ -67,12 +67,13 @@ _NAMES_FILES = (
     ("imap.", (".tunnel",)),
     ("svn.", (".authorsprog",)),
 )
-"""Beginnings and ends of the keys whose values name programs to git, or files that it follows (git-config(1))."""
+"""Prefixes and suffixes of the keys whose values name programs that git runs, or files that it reads
+(git-config(1))."""
 _IS_PATH = (
     *(".path", ".hookspath", ".excludesfile", ".attributesfile", ".templatedir", ".template"),
     *(".allowedsignersfile", ".revocationfile"),
 )
-"""Ends of those whose value is a path as a whole, not a command."""
+"""Suffixes of the keys whose value is a path, not a command."""
 _EXPANSION = re.compile(r"`[^`]*`|\$\{?\w*\}?")
 _HAS_SUFFIX = re.compile(r"[^%*].*\.\w+")
 _DEPTH = 4
@@ -81,15 +82,15 @@ _MAX_LETTERS = 16_384
 
 @frozen
 class UserSettings:
-    """What the user's configuration says that matters here."""
+    """The settings of the user's configuration that are used here."""
 
     identity: Identity = field(default_factory=Identity)
     excludes: bytes = b""
     """Contents of the user's own ignore file."""
     obeyed: tuple[str, ...] = ()
-    """Paths in the workspace that the user's git runs or follows because the configuration leads there."""
+    """Paths in the workspace that the user's git runs or reads because the configuration names them."""
     obeyed_if_created: tuple[str, ...] = ()
-    """Paths in the workspace where no file is yet, which it would run: words of the configuration that may be paths."""
+    """Paths in the workspace that git would run if they existed: words of the configuration that may be paths."""
 
 
 async def read_settings(actor: Actor, workspace: Path, layout: GitLayout | None) -> UserSettings:
@@ -101,7 +102,7 @@ async def read_settings(actor: Actor, workspace: Path, layout: GitLayout | None)
         layout: Its repository.
 
     Raises:
-        PolicyRefused: The configuration is larger than what is looked at.
+        PolicyRefused: The configuration exceeds the limits for reading it.
         InfrastructureFault: Git did not parse a file in time.
     """
     home = _home(actor)
@@ -124,12 +125,12 @@ class _Setting:
     key: str
     value: str
     is_sure: bool
-    """False behind a condition, which we do not decide."""
+    """False for settings under a condition, which is not evaluated here."""
 
 
 @dataclass
 class _Reader:
-    """Reads files of settings, and collects what they lead to in the workspace."""
+    """Reads configuration files, and collects the paths in the workspace that they name."""
 
     actor: Actor
     workspace: Path
@@ -141,7 +142,7 @@ class _Reader:
     size_bytes: int = 0
 
     async def read(self, file: Path, *, is_sure: bool = True) -> None:
-        """Read a file and all that it includes, under whichever condition, except what lies in the workspace."""
+        """Read a file and all its includes, under any condition, except files in the workspace."""
         if (file, is_sure) in self.seen:
             return
         self.seen.add((file, is_sure))
@@ -160,17 +161,17 @@ class _Reader:
                 await self.read(included, is_sure=is_sure and key == "include.path")
 
     def _may_be_read(self, file: Path) -> bool:
-        return not self.leads_in(file) and os.path.isfile(file)  # noqa: PTH113 -- this one never fails
+        return not self.leads_in(file) and os.path.isfile(file)  # noqa: PTH113 -- never raises
 
     async def parse_together(self, files: Sequence[Path]) -> None:
-        """Have one git parse several files. Where that fails, each is parsed alone when it is read."""
+        """Parse several files with one git. If that fails, each is parsed alone when it is read."""
         contents = await self.actor.call(
             lambda: [_read_short(file) for file in files if self._may_be_read(file)]
         )
         new = [data for data in dict.fromkeys(contents) if data and data not in _PARSED]
         if len(new) < 2:
             return
-        mark = f"ringfence-{secrets.token_hex(16)}"  # no file can know it
+        mark = f"ringfence-{secrets.token_hex(16)}"  # no file can contain it
         header = f"\n[{mark}]\n\tnext\n".encode()
         result = await self._run_git("-", stdin=b"".join(header + data.removeprefix(_BOM) for data in new))
         parts = result.stdout.split(f"{mark}.next\0".encode())[1:]
@@ -179,7 +180,7 @@ class _Reader:
                 _remember(data, listing)
 
     async def _settings_in(self, file: Path) -> list[tuple[str, str]]:
-        """What a file sets that matters here. One that git finds unsound says nothing, and stops the user's git, too."""
+        """The relevant settings of a file; none if git rejects the file, which stops the user's git, too."""
         listing = await self._list(file)
         entries = (entry.partition("\n") for entry in listing.decode("utf-8", "replace").split("\0"))
         pairs = [(key.lower(), value) for key, _, value in entries]
@@ -190,7 +191,7 @@ class _Reader:
         return pairs
 
     async def _list(self, file: Path) -> bytes:
-        """What git lists of a file; a short file whose contents it has listed before is not parsed again."""
+        """Git's listing of a file; a short file with contents that were listed before is not parsed again."""
         data = await self.actor.call(lambda: _read_short(file))
         if data is not None and data in _PARSED:
             return _PARSED[data]
@@ -219,7 +220,7 @@ class _Reader:
         )
 
     def settings(self, ignore: Path) -> UserSettings:
-        """What all files that were read come to; `ignore` is the ignore file if they name no other."""
+        """Combine the settings of all files that were read; `ignore` is the ignore file if they name no other."""
         sure = {setting.key: setting.value for setting in self.found if setting.is_sure}
         named = sure.get("core.excludesfile")
         ignore = self._expand(named, self.workspace) if named else ignore
@@ -236,9 +237,9 @@ class _Reader:
         )
 
     def _note(self, text: str, *, is_word: bool) -> None:
-        """Note what may be the path of a file in the workspace, in whose top git runs most programs."""
+        """Note a word that may be the path of a file in the workspace, at whose top git runs most programs."""
         path = self._expand(text, self.workspace)
-        # A word without a slash or a suffix is a path only if such a file is there (`clean` in `git-lfs clean`).
+        # A word without a slash or suffix is a path only if such a file exists (as for `clean` in `git-lfs clean`).
         is_doubtful = is_word and "/" not in text and not _HAS_SUFFIX.fullmatch(text)
         if is_word and not os.path.lexists(path):
             self.obeyed_if_created |= set() if is_doubtful else self._inside({str(_normal(path))})
@@ -246,7 +247,7 @@ class _Reader:
             self.leads_in(path)
 
     def leads_in(self, path: Path) -> bool:
-        """Whether a path, or what it is a link to, lies in the workspace outside of its git directory."""
+        """Whether a path, or the target of the link there, is in the workspace outside its git directory."""
         inside = self._inside(_ways(path))
         self.obeyed |= inside
         return bool(inside)
@@ -262,12 +263,12 @@ class _Reader:
         if clean.startswith("~/"):
             return self.home / clean[2:]
         if clean.startswith("~"):
-            return Path(os.path.expanduser(clean))  # noqa: PTH111 -- another user's home; it stays as it is if there is none
+            return Path(os.path.expanduser(clean))  # noqa: PTH111 -- keeps `~name` if there is no such user
         return base / clean
 
 
 def _read_short(file: Path) -> bytes | None:
-    """A file's contents; None for one that is long, cannot be read, or is no regular file."""
+    """A file's contents; None if it is too long, unreadable, or not a regular file."""
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -295,7 +296,7 @@ def _too_long(file: Path) -> PolicyRefused:
 
 
 def _ways(path: Path) -> set[str]:
-    """A path, each link on the way along it, and where it leads: to change any of them is to change what it names."""
+    """A path, each link on its way, and its target: changing any of them changes the file that it names."""
     ways = {os.path.realpath(path)}
     pending = os.path.normpath(path)
     for _ in range(_MAX_LINKS):
@@ -315,8 +316,8 @@ def _normal(path: Path) -> Path:
 
 
 def _config_files(environ: Mapping[str, str], home: Path) -> list[Path]:
-    """Files of the system and of the user, as git reads them: the last one wins."""
-    # As git was built to find it; that of a git that lies elsewhere is beside it.
+    """The configuration files of the system and of the user, in git's order: the last one wins."""
+    # The path that git was built with; for a git in another place, the file beside it.
     prefix = _normal(Path(git_program())).parent.parent
     files = [Path("/etc/gitconfig"), prefix / "etc" / "gitconfig"]
     if named := environ.get("GIT_CONFIG_SYSTEM"):
@@ -334,7 +335,7 @@ def _config_home(environ: Mapping[str, str], home: Path) -> Path:
 
 
 def _parts_that_may_be_links(layout: GitLayout) -> list[Path]:
-    """What git follows in a git directory though it may be a link to elsewhere."""
+    """Entries of a git directory that git reads even if they are links to elsewhere."""
     hooks = layout.common / "hooks"
     parts = [layout.common / name for name in ("config", "info/exclude", "info/attributes")] + [hooks]
     with suppress(OSError):
@@ -351,7 +352,7 @@ def _home(actor: Actor) -> Path:
 
 
 def _is_include(key: str) -> bool:
-    """Whether a setting has git read a further file, perhaps under a condition."""
+    """Whether a setting makes git read a further file, perhaps under a condition."""
     return key == "include.path" or (key.startswith("includeif.") and key.endswith(".path"))
 
 
@@ -360,7 +361,7 @@ def _names_files(key: str) -> bool:
 
 
 def _paths_in(setting: _Setting) -> Iterator[tuple[str, bool]]:
-    """What in a value may be the path of a file, and whether it is just a word that need not be a path at all."""
+    """Yield the parts of a value that may be paths of files, each with whether it may just as well be a mere word."""
     key, value = setting.key, setting.value
     if not _names_files(key):
         return
@@ -368,7 +369,7 @@ def _paths_in(setting: _Setting) -> Iterator[tuple[str, bool]]:
         yield value, False
         return
     if key.startswith("alias.") and not value.startswith("!"):
-        # An alias of a git command runs no file that it names; but it may bring settings along.
+        # An alias of a git command runs no file that it names, but may contain settings.
         for option, word in pairwise(_words(value)):
             inner, _, text = word.partition("=")
             if option == "-c" and text:
@@ -379,9 +380,9 @@ def _paths_in(setting: _Setting) -> Iterator[tuple[str, bool]]:
 
 
 def _in_command(text: str, depth: int) -> Iterator[str]:
-    """Words of a command that may be paths: without running its shell nobody knows, so rather too many than too few.
+    """Words of a command that may be paths. Only its shell could tell, so rather too many than too few.
 
-    A word without a slash is a path only as an argument: as a program, it is looked up elsewhere.
+    A word without a slash is a path only as an argument: as a program, it is searched for in PATH.
     """
     is_expanded = "$" in text or "`" in text or depth < _DEPTH
     for before, word in pairwise(("", *_words(text))):
@@ -394,7 +395,7 @@ def _in_command(text: str, depth: int) -> Iterator[str]:
 
 
 def _in_word(word: str, *, is_expanded: bool) -> Iterator[str]:
-    """A word as it is, and what of it may be a path: behind `=`, between colons, behind what a shell expands."""
+    """A word, and the parts of it that may be a path: after `=`, between colons, after shell expansions."""
     for part in {word, *word.partition("=")[2].split(":"), *word.split(":")}:
         if not part.strip(".") or part.startswith("-"):
             continue
@@ -405,7 +406,7 @@ def _in_word(word: str, *, is_expanded: bool) -> Iterator[str]:
 
 
 def _words(text: str) -> list[str]:
-    """As a shell splits them; where it would refuse, at blanks."""
+    """Split words as a shell does; at blanks if a shell would fail."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     try:

@@ -1,8 +1,8 @@
 """Finds the parts of a workspace's git directory. Only a few small files are read; git is not run.
 
-An agent may have written `.git`, and each path in it may lead to a directory of the user's, to have it shown inside
-or written to. So only parts that lie in the workspace's own `.git` are used, without links on the way. The one
-exception is a git directory elsewhere that names this workspace in turn, which an agent could not have written.
+An agent may have written `.git`, and each path in it may lead to another directory of the user, to make it visible
+inside or writable. So only parts in the workspace's own `.git` are used, without links on the way. The one exception
+is a git directory elsewhere that names this workspace in turn, which an agent could not have written.
 """
 
 import os
@@ -29,12 +29,12 @@ class GitLayout:
     directory: Path
     """This work tree's own git directory: HEAD, index."""
     common: Path
-    """The directory that all its work trees share: objects, refs, config. Equal to `directory` in a plain repository."""
+    """The directory that all its work trees share: objects, refs, config. Equals `directory` in a plain repository."""
     workspace: Path
     databases: tuple[Path, ...] = ()
-    """The object database, and those that it names as alternates."""
+    """The object database, and the databases that it names as alternates."""
     refused: str | None = None
-    """Why its objects are not used, and what the user can do: some of them lie outside, or are no objects of git's."""
+    """Why its objects are not used, and what the user can do: some are outside, or are not git objects."""
 
     @property
     def is_linked(self) -> bool:
@@ -48,12 +48,12 @@ class GitLayout:
 
 
 def has_git(workspace: Path) -> bool:
-    """Whether the workspace has an entry `.git`, of whatever kind."""
+    """Whether the workspace has an entry `.git` of any kind."""
     return os.path.lexists(workspace / ".git")
 
 
 def find_git(workspace: Path) -> GitLayout | None:
-    """The git directory of `workspace`; None where there is none, or where its `.git` is not used as one."""
+    """The git directory of `workspace`; None if there is none, or if its `.git` is not used as one."""
     found = examine_git(workspace)
     return found if isinstance(found, GitLayout) else None
 
@@ -70,11 +70,11 @@ def find_bare(directory: Path) -> GitLayout | None:
 def examine_git(workspace: Path) -> GitLayout | str | None:
     """Find the git directory of a workspace.
 
-    A `.git` that is a link, a fifo or a file of another kind is not used as a git directory, nor is one whose parts lie
-    elsewhere without a link back.
+    A `.git` that is a link, a fifo or another special file is not used as a git directory, nor is one whose parts are
+    elsewhere without a reference back.
 
     Returns:
-        The layout; a note for the user why `.git` is not used; or None where there is no git directory.
+        The layout; or a note for the user why `.git` is not used; or None if there is no git directory.
     """
     directory = common = git = workspace / ".git"
     try:
@@ -112,7 +112,7 @@ def _unused_note(path: Path, why: str) -> str:
 
 
 def _common_of(workspace: Path, directory: Path) -> Path | None:
-    """The common directory of a git directory elsewhere; None if that does not name the workspace in turn."""
+    """The common directory of a git directory elsewhere; None if it does not name the workspace in turn."""
     home = Path(os.path.realpath(workspace))
     if directory.is_relative_to(home):
         # An agent could have written both ends.
@@ -137,7 +137,7 @@ def _common_of(workspace: Path, directory: Path) -> Path | None:
 
 
 def _databases(workspace: Path, common: Path) -> tuple[tuple[Path, ...], str | None]:
-    """The object databases, and the reason where they are not used."""
+    """The object databases, and the reason if they are not used."""
     databases = [common / "objects"]
     own = [Path(os.path.realpath(common)), Path(os.path.realpath(workspace)) / ".git"]
     for base in databases:
@@ -160,7 +160,7 @@ def _databases(workspace: Path, common: Path) -> tuple[tuple[Path, ...], str | N
 
 
 def _foreign_entry(database: Path) -> str | None:
-    """A note on an entry of an object database that git would not have made, or that is a link; None without one."""
+    """A note on an entry of an object database that is a link, or that git would not have made; None without one."""
     try:
         with os.scandir(database) as entries:
             for entry in entries:
@@ -186,7 +186,7 @@ def _is_real_dir(path: Path, owner: int | None = None) -> bool:
 
 
 def read_small(folder: Path, name: bytes, limit_bytes: int = _SMALL) -> bytes | None:
-    """A file below `folder`, no links followed below it; None if absent, too large or not a regular file."""
+    """Read a file below `folder` without following links below it; None if absent, too large or not regular."""
     try:
         with Tree(folder) as tree:
             status = tree.lstat(name)
@@ -200,7 +200,7 @@ def read_small(folder: Path, name: bytes, limit_bytes: int = _SMALL) -> bytes | 
 def read_config(directory: Path, name: bytes = b"config") -> dict[str, str]:
     """The plain `section.key` settings of a configuration file in a git directory; the last one wins.
 
-    Includes are not followed and subsections are left out: only a handful of harmless settings are ever used.
+    Includes are not followed and subsections are ignored: only a handful of harmless settings are used.
     """
     settings: dict[str, str] = {}
     section, text = "", read_small(directory, name) or b""

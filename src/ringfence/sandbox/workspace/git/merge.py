@@ -1,8 +1,8 @@
 """Lists the files that a merge of an agent's commits would change; they are checked like changes in the workspace.
 
 A commit need not match the workspace: its files may never have existed there. So git merges each tip into the user's
-commit, in a git directory that ringfence made, without a work tree. The files that this would change, at the paths to
-which the user has renamed them since, are part of the run's changes.
+commit, in a git directory that ringfence made, without a work tree. The files that the merge would change, at the
+paths to which the user has renamed them since, are part of the run's changes.
 """
 
 import os
@@ -22,7 +22,7 @@ from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.diff import ChangeKind, compare_trees, parse_diff
 
 MAX_KEPT = 20_000
-"""Files of commits in a record; those that run on the user's machine come first."""
+"""Limit for the files of commits in a record; those that run on the user's machine come first."""
 _LISTING_BYTES = 64 * 1024**2
 _PATCH_BYTES = 256 * 1024**2
 _MAX_PATHS = 500
@@ -38,13 +38,13 @@ class CommittedFile(msgspec.Struct, frozen=True, kw_only=True):
     ref: str
     """The ref of the commit; in a submodule, after the submodule's path and a colon."""
     path: str
-    """Relative to the workspace; bytes that are no UTF-8 are surrogate escapes."""
+    """Path relative to the workspace; bytes that are not UTF-8 are surrogate escapes."""
     kind: ChangeKind
     insertions: int = 0
     deletions: int = 0
     binary: bool = False
     mode: int = 0
-    """As git has it; 0 where the commit removes the file."""
+    """Git's mode; 0 if the commit removes the file."""
     id: str = ""
     """The object id of its contents."""
     is_earlier: bool = False
@@ -95,7 +95,7 @@ async def committed_files(
 
 
 async def _merge(git: Git, head: str | None, tip: str) -> tuple[str, str]:
-    """The trees before and after a merge; where it conflicts, files of the second hold both versions."""
+    """The trees before and after a merge; in case of conflicts, files of the second hold both versions."""
     if head is None:
         return _EMPTY_TREES[len(tip)], tip
     options = ("--write-tree", "--allow-unrelated-histories", "--no-messages")
@@ -140,7 +140,7 @@ async def commit_patch(
 ) -> bytes | None:
     """Return the patch of files that a merge of a commit would change; None if it cannot be built.
 
-    The commits may be gone, in a submodule, or in a bundle beside the record; or there are too many files.
+    The commits may be gone, in a submodule, or in a bundle beside the record; or there may be too many files.
     """
     layout = await actor.call(lambda: find_git(Path(workspace)))
     if tip is None or layout is None or not 0 < len(paths) <= _MAX_PATHS:

@@ -1,11 +1,11 @@
-"""Packs: those that come from elsewhere are checked before anything of them is kept, and packs are copied by hand.
+"""Checks packs that come from elsewhere before any of their objects are kept, and copies packs without git.
 
-A pack of some hundred bytes can describe an object of any size: a delta copies parts of its base, and that of another
-delta. So git reads it under bounds, and then the sizes that its objects declare are looked at, which takes git a few
-bytes of each: what is imported is also what every later git of the user has to bear.
+A pack of some hundred bytes can describe an object of any size: a delta copies parts of its base, which may be a delta
+itself. So git reads it under bounds, and then the declared sizes of its objects are checked, for which git reads a few
+bytes of each: every later git of the user has to cope with the imported objects, too.
 
-Objects come into a repository as files that we copy: `git fetch` in the user's repository would obey what its
-configuration says of remotes, and what that includes (docs/adr/0030-git-on-the-host.md).
+Objects are added to a repository by copying files: `git fetch` in the user's repository would obey the settings for
+remotes in its configuration and the files that this includes (docs/adr/0030-git-on-the-host.md).
 """
 
 import os
@@ -36,18 +36,18 @@ class PackRefused(InfrastructureFault):
 
 
 async def take_pack(git: Git, pack: bytes, *, strict: str = "--strict") -> None:
-    """Store a pack in a git directory that ringfence made, every object of it checked.
+    """Store a pack in a git directory that ringfence made, and check each of its objects.
 
-    Not by `git fetch` of a bundle: git 2.39 does not check the objects of one, `fetch.fsckObjects` or not.
+    Does not use `git fetch` of a bundle, whose objects git 2.39 does not check even with `fetch.fsckObjects`.
 
     Args:
-        git: The git directory; only its packs are of use afterwards, and none if this raises.
+        git: The git directory; only its packs may be used afterwards, and none if this raises.
         pack: May be thin: its deltas may refer to objects that the directory can already read.
         strict: How `index-pack` checks objects.
 
     Raises:
-        PackRefused: It is not sound, or its objects are too many or too large.
-        GitBoundReached: Git needed more time or memory than it may have.
+        PackRefused: It is not valid, or its objects are too many or too large.
+        GitBoundReached: Git needed more time or memory than it may use.
     """
     command = ("index-pack", "--stdin", "--fix-thin", strict)
     checked = await git.run(*command, stdin=pack, timeout_s=_INDEX_S, accept=(0, 1, 128))
@@ -84,15 +84,15 @@ async def _check_sizes(git: Git, names: Sequence[bytes]) -> None:
 async def quarantine(
     layout: GitLayout, refs: Refs, actor: Actor, *, index: Mapping[str, bytes] | None = None
 ) -> AsyncIterator[Git]:
-    """A git directory that ringfence made that sees the user's objects, and refs as they were, and is thrown away.
+    """Create a temporary git directory that can read the user's objects and has the given refs.
 
-    No hook, filter, replacement, graft or setting of the user's repository counts in it.
+    No hook, filter, replacement, graft or setting of the user's repository takes effect in it.
 
     Args:
         layout: The user's repository.
-        refs: Those that it has here.
-        actor: On whose behalf its objects are read.
-        index: Files of its index, if git is to see that, too.
+        refs: The refs that it has here.
+        actor: The user as which its objects are read.
+        index: Files of its index, if git needs them.
 
     Raises:
         InfrastructureFault: It could not be made.
@@ -118,12 +118,12 @@ def _lean_on(directory: Path, layout: GitLayout, refs: Refs, index: Mapping[str,
 
 
 async def copy_history(git: Git, tips: Iterable[str], target: Path) -> None:
-    """Put the objects that the tips lead to into a git directory, as one pack.
+    """Copy the objects that are reachable from the tips to a git directory, as one pack.
 
     Args:
-        git: A git directory that ringfence made, in a scratch directory of whoever may read the objects.
-        tips: Commits, tags, trees and blobs. What a partial clone never fetched of their history is left out.
-        target: The git directory, of the caller.
+        git: A git directory that ringfence made, in a scratch directory of a user that may read the objects.
+        tips: Commits, tags, trees and blobs. Parts of their history that a partial clone never fetched are left out.
+        target: The git directory, which belongs to the caller.
 
     Raises:
         InfrastructureFault: Git failed, or the disk is full.
@@ -137,7 +137,7 @@ async def copy_history(git: Git, tips: Iterable[str], target: Path) -> None:
 
 
 def copy_packs(source: Path, target: Path, place: bytes) -> None:
-    """Copy the packs of one directory to another below `target`, each index last: without it git sees no pack.
+    """Copy the packs of one directory to another below `target`, each index last, as git ignores a pack without one.
 
     Raises:
         OSError: It cannot be read or written, or a link is on the way.

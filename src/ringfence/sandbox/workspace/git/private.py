@@ -1,9 +1,9 @@
-"""The git directory an agent gets in place of the user's.
+"""Makes the git directory that an agent gets in place of the user's.
 
 It holds copies of the refs, the index and a handful of harmless settings; the user's objects are mounted into
 it read-only and found through `alternates`. So the user's refs, index, hooks and configuration are out of
-reach, and since a mount point cannot be renamed, `.git` cannot be swapped for another. No hooks, no remotes,
-no includes. Where the objects cannot be mounted, or not be read inside, git packs those that are needed.
+reach, and since a mount point cannot be renamed, `.git` cannot be swapped for another. It has no hooks, remotes or
+includes. If the objects cannot be mounted, or cannot be read inside, git packs the needed ones.
 
 The other parts are copied file by file; git is not run on the user's directory.
 
@@ -38,7 +38,7 @@ from ringfence.sandbox.workspace.tree import Tree
 
 MAX_SUBMODULES = 64
 _INSIDE_OF_FILE = Path("/run/ringfence-git")
-"""Where the private directory is inside when `.git` is a file (linked work tree, a submodule by itself)."""
+"""Path of the private directory inside when `.git` is a file (linked work tree, a submodule by itself)."""
 _INSIDE_OF_SUBMODULES = Path("/run/ringfence-submodules")
 _POINTER = "pointer"
 _NO_ALTERNATES = "no-alternates"
@@ -50,12 +50,12 @@ _HARMLESS = re.compile(r"true|false|yes|no|on|off|0|1|input|lf|crlf|native|warn"
 _EMPTY = "the agent sees an empty repository, your files are there"
 _MAX_PACK_FILES = 200_000
 _SUBMODULE = b"160000"
-"""Mode of a submodule in an index: its commit is in another repository."""
+"""Mode of a submodule in an index, whose commit is in another repository."""
 
 
 @frozen
 class Identity:
-    """Who the agent's commits are by."""
+    """The author of the agent's commits."""
 
     name: str = "agent"
     email: str = "agent@localhost"
@@ -63,19 +63,19 @@ class Identity:
 
 @frozen
 class PrivateGit:
-    """What was made, and how to mount it."""
+    """A private git directory, and where to mount it."""
 
     mounts: tuple[BindMount, ...]
     layout: GitLayout
-    """The user's repository, which it was made of."""
+    """The user's repository that it was made from."""
     refs: Refs
-    """Those it was made with."""
+    """The refs that it was made with."""
     directory: Path
-    """Where it is on the host."""
+    """Its path on the host."""
     inside: Path
-    """Where it is inside."""
+    """Its path inside."""
     place: str = ""
-    """Of a submodule, its path in the workspace."""
+    """The path of a submodule in the workspace."""
     notes: tuple[str, ...] = ()
     """Notes for the user."""
 
@@ -90,16 +90,16 @@ async def make_private_git(
     inside: Path = _INSIDE_OF_FILE,
     stands_alone: bool = False,
 ) -> PrivateGit:
-    """Make a private git directory for a repository of the user's.
+    """Make a private git directory for a repository of the user.
 
     Args:
         layout: The repository; its workspace has the same path inside.
-        directory: Where to make it: absent, outside of the workspace.
-        reader: On whose behalf the user's files are read.
-        owner: The sandbox's identity, which will own what is made.
-        identity: Name and address of the agent's commits.
-        inside: Where it is inside when `.git` is a file.
-        stands_alone: Whether nothing can be mounted in it: it holds all objects of what HEAD leads to.
+        directory: Its path, absent and outside of the workspace.
+        reader: The user as which the user's files are read.
+        owner: The sandbox's identity, which will own the directory.
+        identity: Name and address for the agent's commits.
+        inside: Its path inside when `.git` is a file.
+        stands_alone: Whether nothing can be mounted in it, so that it holds all objects reachable from HEAD.
 
     Raises:
         InfrastructureFault: It could not be written.
@@ -127,9 +127,9 @@ async def make_private_git(
 
 
 def make_mount_point(clone: Path, private: PrivateGit, directory: Path) -> None:
-    """Make in a clone what the private git directory, or the file that names it, is mounted on.
+    """Create the mount point in a clone for the private git directory, or for the file that names it.
 
-    One that stands alone is mounted nowhere: it becomes the clone's own.
+    A directory that stands alone is not mounted: it becomes the clone's own.
     """
     mount_point = clone / ".git"
     if not private.mounts:
@@ -149,15 +149,15 @@ async def make_submodules(
     owner: Actor,
     identity: Identity,
 ) -> tuple[tuple[PrivateGit, ...], tuple[str, ...]]:
-    """Make a private git directory for each submodule, nested ones as well.
+    """Make a private git directory for each submodule, including nested ones.
 
     Args:
         above: The workspace's own repository, which no agent could write.
         entries: Every `.git` in the workspace below its own.
-        directory: Where to make them: absent, outside of the workspace.
-        reader: On whose behalf the user's files are read.
-        owner: The sandbox's identity, which will own what is made.
-        identity: Name and address of the agent's commits.
+        directory: Path for them, absent and outside of the workspace.
+        reader: The user as which the user's files are read.
+        owner: The sandbox's identity, which will own the directories.
+        identity: Name and address for the agent's commits.
 
     Returns:
         The directories that were made, and a note about submodules that have none.
@@ -188,9 +188,9 @@ async def make_submodules(
 
 
 def _find_submodules(above: GitLayout, entries: Collection[bytes]) -> list[tuple[str, GitLayout]]:
-    """Only directories among the modules of the user's own repository, and only if they name the submodule in turn.
+    """Accept only directories among the modules of the user's own repository that name the submodule in turn.
 
-    What an agent has written could lead anywhere.
+    A path that an agent has written could lead anywhere.
     """
     modules = Path(os.path.realpath(above.directory)) / "modules"
     places = [os.fsdecode(entry.removesuffix(b"/.git")) for entry in sorted(entries)]
@@ -228,7 +228,7 @@ def _read(layout: GitLayout, identity: Identity) -> _Plan:
 
 
 def _nothing(note: str, identity: Identity) -> _Plan:
-    """An empty repository, and why."""
+    """Make an empty repository, and note the reason."""
     files = {"config": _config({}, "sha1", identity)}
     return _Plan(files, Refs(b"ref: refs/heads/main\n", {}, {}), has_history=False, notes=[note])
 
@@ -243,7 +243,7 @@ def _copies(layout: GitLayout) -> dict[str, bytes]:
 
 def _config(config: dict[str, str], object_format: str, identity: Identity) -> bytes:
     lines = ["[core]", f"\trepositoryformatversion = {0 if object_format == 'sha1' else 1}", "\tbare = false"]
-    # Owner and change time of a file differ inside, and are no reason to read it again.
+    # Owner and change time of a file differ inside, and must not make git read it again.
     lines += ["\tcheckStat = minimal", "\ttrustctime = false", "\tlogallrefupdates = true"]
     for key in _COPIED_SETTINGS:
         section, _, name = key.partition(".")
@@ -264,7 +264,7 @@ def _quoted(text: str) -> str:
 
 
 def _is_public(objects: Path) -> bool:
-    """Whether any uid can read the objects; the directories above do not matter, mounts go past them."""
+    """Whether any uid can read the objects. The directories above do not matter, as mounts bypass them."""
     with Tree(objects) as tree:
         for folder, names in tree.walk(_MAX_PACK_FILES):
             here = tree.lstat(folder) if folder else objects.stat()
@@ -279,10 +279,10 @@ def _is_public(objects: Path) -> bool:
 async def _copy_objects(
     layout: GitLayout, plan: _Plan, target: Path, reader: Actor, *, is_whole: bool
 ) -> Refs:
-    """Put the objects that the refs and the index lead to into a git directory, by a git of the reader's.
+    """Copy the objects reachable from the refs and the index to a git directory, with a git run as the reader.
 
     Returns:
-        The refs that the directory can have: all, or HEAD's own and those that HEAD leads to.
+        The refs that the directory can have: all, or HEAD and those reachable from HEAD.
     """
     index = {
         name: data for name, data in plan.files.items() if name == "index" or name.startswith("sharedindex.")
@@ -301,7 +301,7 @@ async def _copy_objects(
 
 
 async def _reached(git: Git, refs: Refs) -> Refs:
-    """Those of the refs that HEAD leads to: others would need objects that are not uploaded."""
+    """The refs reachable from HEAD: others would need objects that are not uploaded."""
     names = {os.fsdecode(refs.head.strip()).removeprefix("ref:").strip()}
     if commit := refs.head_commit():
         listed = await git.run(
@@ -330,7 +330,7 @@ def _write(directory: Path, plan: _Plan, databases: int, inside: Path) -> None:
 
 
 def _fixed(directory: Path) -> Path:
-    """Where files that are mounted lie: not in the git directory, where an agent could remove them."""
+    """The directory for files that are mounted, outside the git directory, where an agent could remove them."""
     return directory.with_name(f"{directory.name}-fixed")
 
 
@@ -344,7 +344,7 @@ def _mounts(
         place = target / f"base-objects-{number}"
         mounts.append(BindMount(database, place, read_only=True))
         if (database / "info" / "alternates").is_file():
-            # All databases are in our own list; theirs names paths that do not exist inside.
+            # All databases are in our own list; the user's lists name paths that do not exist inside.
             hidden = _fixed(directory) / _NO_ALTERNATES
             mounts.append(BindMount(hidden, place / "info" / "alternates", read_only=True))
     return tuple(mounts)

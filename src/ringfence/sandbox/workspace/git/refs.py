@@ -18,16 +18,16 @@ _MAX_REFS = 200_000
 _MAX_AGENT_REFS = 10_000
 _SMALL = 4096
 _OTHER_STORAGE = (b"commondir", b"reftable")
-"""If one of these exists, git keeps refs somewhere else."""
+"""If one of these exists, git stores refs in another way."""
 _MAX_PARTS = 64
 _LONGEST_PART = 250
-"""Bytes between two slashes: a ref is a file of that name, and its lock the same name with `.lock`."""
+"""Limit of bytes between two slashes: a ref is a file of that name, and its lock adds `.lock`."""
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|(^|/)\.|\.(/|$)|\.lock(/|$)|/$|^/|^-|^@$")
 
 
 @frozen
 class Refs:
-    """Where a repository's branches and tags point."""
+    """The branches and tags of a repository, and the objects that they point at."""
 
     head: bytes
     """Contents of HEAD: `ref: refs/heads/main` or an id."""
@@ -48,7 +48,7 @@ class Refs:
         return {"HEAD": self.head, "packed-refs": packed, **symbolic}
 
     def head_commit(self) -> str | None:
-        """The commit that HEAD leads to; None before the first commit."""
+        """The commit that HEAD resolves to; None before the first commit."""
         text = self.head.decode("utf-8", "surrogateescape").strip()
         return self.direct.get(text[5:].strip()) if text.startswith("ref:") else text
 
@@ -58,7 +58,7 @@ class Refs:
 
 
 def read_refs(layout: GitLayout, object_format: str = "sha1") -> Refs:
-    """Read all refs of the user's repository that are kept in files; malformed ones are left out, with a note."""
+    """Read all refs of the user's repository that are stored in files; skip malformed ones with a note."""
     refs = _read(layout.directory, layout.common, object_format, _MAX_REFS)
     if refs.head:
         return refs
@@ -74,10 +74,10 @@ def read_new_tips(directory: Path, base: Refs) -> tuple[dict[str, str], list[str
 
     Args:
         directory: The git directory; no process inside may be alive.
-        base: The refs that it was made with.
+        base: The refs that the directory was made with.
 
     Returns:
-        The commit of each such branch, and of a `HEAD` that is at none of them; and notes for the user.
+        The commit of each such branch, and of a `HEAD` that is on none of them; and notes for the user.
     """
     now = _read(directory, directory, base.object_format, _MAX_AGENT_REFS, unlock=stat.S_IRWXU)
     heads = {name: tip for name, tip in sorted(now.direct.items()) if name.startswith("refs/heads/")}
@@ -103,7 +103,7 @@ def is_ref_name(name: str) -> bool:
 
 
 def _read(directory: Path, common: Path, object_format: str, limit: int, *, unlock: int = 0) -> Refs:
-    """Read the refs of a git directory; HEAD is empty where it names no ref and no commit."""
+    """Read the refs of a git directory; HEAD is empty if it names neither a ref nor a commit."""
     is_id = re.compile(rb"[0-9a-f]{%d}" % (64 if object_format == "sha256" else 40))
     notes: list[str] = []
     head = (_file(directory, b"HEAD", _SMALL, unlock, notes) or b"").strip()
@@ -141,7 +141,7 @@ def _file(directory: Path, name: bytes, limit: int, unlock: int, notes: list[str
 
 
 def _loose(common: Path, limit: int, unlock: int, notes: list[str]) -> Iterator[tuple[bytes, bytes]]:
-    """Contents and name of each entry below `refs`; empty contents for one that is no small regular file."""
+    """Contents and name of each entry below `refs`; empty contents for anything but a small regular file."""
     seen = 0
     try:
         with Tree(common, unlock=unlock) as tree:
