@@ -1,4 +1,4 @@
-"""How a snapshot is taken: walk, choose what to cover, read what may have changed, and put it into the store."""
+"""Takes a snapshot: walks, chooses the files to cover, reads those that may have changed, and stores them."""
 
 import stat
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
@@ -38,14 +38,14 @@ class Capture:
 
     Args:
         git: The store.
-        refs: What the snapshot's commit is put on.
+        refs: The refs that will point at the snapshot's commit.
         root: The directory.
-        actor: On whose behalf it is read.
-        cache: Of the workspace's last snapshot; becomes that of this one.
-        is_clone: Whether the directory is not the workspace itself: the status of its files says nothing of theirs.
+        actor: The user as which it is read.
+        cache: The stat cache of the workspace's last snapshot; becomes that of this one.
+        is_clone: Whether the directory is not the workspace itself, so that their files differ in status.
         is_trusted: Whether the repository in a directory may be read.
-        base: After a run: what is known of the snapshot before it. Rights that the owner was deprived of are given
-            back then, and files beyond the total limit are skipped; before a run such files are refused.
+        base: After a run: the data of the snapshot before it. Rights that the owner has lost are then restored, and
+        files beyond the total limit are skipped; before a run such files are refused.
         began_ns: When the work began.
     """
 
@@ -97,7 +97,7 @@ class Capture:
         if self.is_clone:
             self.found.lost = set(self.cache)
         self.found.forget(self.coverage.dropped)
-        self.found.new.clear()  # millions of names, perhaps, and the walk is kept for as long as its run lasts
+        self.found.new.clear()  # may hold millions of names, and the walk is kept for as long as its run lasts
         if self.coverage.new:
             await self._in_tree(lambda tree: self.found.look_at(tree, self.coverage.new))
 
@@ -105,14 +105,14 @@ class Capture:
         """Put the files into the store.
 
         Raises:
-            UsageError: There is more to keep than the limit, before a run.
+            UsageError: Before a run, the files exceed the limit.
             InfrastructureFault: Git failed or the disk is full.
         """
         self._bound()
         try:
             await self._import()
         except InfrastructureFault:
-            # The last tree may have been lost with a full disk or a crash; the files are still there.
+            # The last tree may have been lost with a full disk or a crash; the files still exist.
             if not self.cache.tree:
                 raise
             paths = (set(self.cache) - self.found.lost) | self.found.suspects.keys()
@@ -129,7 +129,7 @@ class Capture:
             self.cache.update(self.found.lost, self._read, self.tree)
 
     async def memo(self, base: str | None) -> Memo:
-        """What is known of the snapshot besides its tree."""
+        """The data of the snapshot besides its tree."""
         found = self.found
         found.skipped |= {path: NO_FILE for path in found.specials if b".git" not in path.split(b"/")}
         ignored = self.coverage.ignored
@@ -146,7 +146,7 @@ class Capture:
         )
 
     def notes(self) -> tuple[str, ...]:
-        """What was done, and what could not be."""
+        """Notes on what was done, and what could not be done."""
         unlocked = tuple(dict.fromkeys((*self.found.unlocked, *self._unlocked)))
         return (*self.coverage.notes, *unlocked_note(unlocked), *self._notes)
 
@@ -155,8 +155,8 @@ class Capture:
         return None if self.base is None else self.base.skipped
 
     def _bound(self) -> None:
-        """Hold the files that have to be read to the total limit."""
-        # Larger ones are not read at all, and named one by one.
+        """Apply the total limit to the files that must be read."""
+        # Larger files are not read at all, and named one by one.
         total = sum(size for size in self.found.suspects.values() if size <= FILE_LIMIT_BYTES)
         if total <= TOTAL_LIMIT_BYTES:
             return
@@ -183,7 +183,7 @@ class Capture:
                 gone = set()
             else:
                 batch = await read()
-        # Files that went away, or grew too large, since they were seen.
+        # Files that disappeared, or grew too large, since the walk.
         gone |= (found.lost & found.suspects.keys()) - self._read.keys()
         if gone or not self.commit:
             await self._put(gone, [])
@@ -209,9 +209,9 @@ class Capture:
         return was is None or was.blob != content.entry.blob or git_mode(was.mode) != content.git_mode
 
     def _changed_set_id(self) -> list[bytes]:
-        """After a run, the set-id files that are new, or hold something else than before it, or got the bits since.
+        """After a run, the set-id files that are new, or have other contents than before it, or got the bits since.
 
-        No call inside sets such a bit, but the kernel leaves those that are there when a mapping is written to.
+        No call inside can set such a bit, but the kernel keeps existing ones when a mapping is written to.
         """
 
         def is_as_known(path: bytes) -> bool:
@@ -235,7 +235,7 @@ class Capture:
 
 
 def _disarm(tree: Tree, paths: Iterable[bytes]) -> tuple[str, ...]:
-    """Take the set-id bits off files that a run changed; notes that name them."""
+    """Remove the set-id bits of files that a run changed; return notes that name them."""
     disarmed, armed = [], []
     for path in paths:
         try:

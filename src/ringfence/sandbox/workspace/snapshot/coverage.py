@@ -1,6 +1,6 @@
-"""Which files of a walk a snapshot covers: those git would track or offer to add.
+"""Chooses the files of a walk that a snapshot covers: those git would track or offer to add.
 
-After a run the ignore rules are those from before it: an agent that edits `.gitignore` can neither hide what it made
+After a run the ignore rules are those from before it: an agent that edits `.gitignore` can neither hide files it made
 nor make files of the user look like its own.
 """
 
@@ -22,7 +22,7 @@ from ringfence.sandbox.workspace.snapshot.walk import MAX_ENTRIES, UNREADABLE, W
 from ringfence.sandbox.workspace.tree import Tree
 
 _MAX_ROUNDS = 50
-"""Rounds of reading rules: each reads directories that earlier rules do not ignore. Only an attack needs more."""
+"""Limit of rounds, each of which reads rules in directories not ignored before. Only an attack needs more."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Coverage:
     new: set[bytes] = field(default_factory=set)
     """Files that were not compared with the cache."""
     dropped: set[bytes] = field(default_factory=set)
-    """Files in the cache that are not covered any more."""
+    """Files in the cache that are no longer covered."""
     rules: Rules = field(default_factory=Rules)
     ignored: frozenset[bytes] = frozenset()
     """Existing paths that are ignored; whole directories end in a slash."""
@@ -42,14 +42,14 @@ class Coverage:
 async def cover_before(
     found: Walk, cache: StatCache, repositories: Repositories, excludes: bytes, check: IgnoreCheck
 ) -> Coverage:
-    """Choose the files of a walk before a run, by the rules that are in the workspace now.
+    """Choose the files of a walk before a run, by the current rules in the workspace.
 
     Args:
         found: The walk.
         cache: The stat cache that the walk used.
-        repositories: Those of the workspace, of which its own is read already.
-        excludes: The user's own ignore rules, that hold everywhere.
-        check: Tells which paths rules ignore.
+        repositories: The repositories in the workspace; the workspace's own has been read already.
+        excludes: The user's own ignore rules, which apply everywhere.
+        check: Determines which paths rules ignore.
     """
     reader = _RuleReader(repositories, found, excludes, check)
     folders = await reader.read_all()
@@ -70,14 +70,14 @@ async def cover_before(
 async def cover_after(
     found: Walk, cache: StatCache, known: Collection[bytes], earlier: Memo, check: IgnoreCheck
 ) -> Coverage:
-    """Choose the files of a walk after a run, by the rules from before it. Rules in the workspace have no effect.
+    """Choose the files of a walk after a run, by the rules from before it; the current rules have no effect.
 
     Args:
         found: The walk.
         cache: The stat cache that the walk used.
-        known: Files of that time, which are covered whatever the rules.
+        known: Files from before the run, which are covered regardless of the rules.
         earlier: The data of the snapshot from before the run.
-        check: Tells what rules ignore.
+        check: Determines which paths rules ignore.
     """
     folders = await check.ignored(found.new_folders(known), earlier.rules, are_folders=True)
     coverage = await _choose(found, cache, known, earlier.rules, folders, check, earlier.ignored)
@@ -99,14 +99,14 @@ async def _choose(
     Args:
         found: The walk.
         cache: The stat cache that the walk used.
-        always: Files that are covered whatever the rules.
+        always: Files that are covered regardless of the rules.
         rules: The rules.
         folders: Directories that they ignore.
-        check: Tells which files they ignore.
-        left_out: Files that are ignored whatever the rules, but for those in `always`.
+        check: Determines which files they ignore.
+        left_out: Files that are ignored regardless of the rules, except those in `always`.
     """
     new = {path for path in found.new_files(folders, always) if path not in left_out or path in always}
-    # As always, mostly: the cache is of the snapshot that this one will be compared with.
+    # Usually equal to `always`: the cache is of the snapshot that this one will be compared with.
     unsure = set() if always is cache else set(cache).difference(always) - found.lost | found.suspects.keys()
     ignored = await check.ignored((new | unsure).difference(always), rules)
     whole = {folder + b"/" for folder in folders if folder.rpartition(b"/")[0] not in folders}
@@ -116,13 +116,13 @@ async def _choose(
 
 @dataclass
 class _RuleReader:
-    """Reads the ignore rules in force: those in directories that no other rule ignores.
+    """Reads the ignore rules that apply: those in directories that no other rule ignores.
 
     Args:
-        repositories: The workspace's own is read already.
+        repositories: The repositories; the workspace's own has been read already.
         found: The walk.
         excludes: The user's own rules.
-        check: Tells which directories are ignored.
+        check: Determines which directories are ignored.
     """
 
     repositories: Repositories
@@ -132,13 +132,13 @@ class _RuleReader:
     rules: Rules = field(default_factory=Rules)
     """The rules that were read."""
     left_out: int = 0
-    """Files and repositories whose rules there was no room for."""
+    """Files and repositories whose rules did not fit."""
     _room_bytes: int = ROOM_FOR_RULES_BYTES
 
     async def read_all(self) -> set[bytes]:
-        """Read them; return the directories that they ignore, with those in them."""
+        """Read the rules; return the directories that they ignore, including nested ones."""
         found, repositories = self.found, self.repositories
-        # What is tracked is hardly ever in an ignored directory.
+        # Tracked files are hardly ever in an ignored directory.
         ready = {path for path in found.ignore_files if path == b".gitignore" or path in repositories.tracked}
         new_folders = found.new_folders()
         ignored: set[bytes] = set()
@@ -157,7 +157,7 @@ class _RuleReader:
         return ignored | {path for path in new_folders if left_out and lies_in(path + b"/", left_out)}
 
     async def _read(self, paths: set[bytes]) -> None:
-        """Read `.gitignore` files, and the repositories that a `.git` makes of its directory."""
+        """Read `.gitignore` files, and the repositories of directories that have a `.git`."""
         git_entries = {path for path in paths if path.endswith(b".git")}
         for path in sorted(git_entries, key=depth_of):
             await self.repositories.read(path.removesuffix(b".git"))
@@ -166,7 +166,7 @@ class _RuleReader:
             await self.repositories.actor.call(lambda: self._read_files(files))
 
     def _read_files(self, paths: set[bytes]) -> None:
-        """Read `.gitignore` files, the shallow ones first; like git regular files only, no links."""
+        """Read `.gitignore` files, shallow ones first; like git, only regular files, not links."""
         with Tree(self.repositories.root) as tree:
             for path in sorted(paths, key=depth_of):
                 try:
@@ -177,7 +177,7 @@ class _RuleReader:
                 except OSError as exc:
                     self.left_out += exc.errno == errno.EFBIG
                     continue
-                # What it becomes at most when its rules are written out, each with the path before it.
+                # Upper bound of its size when each of its rules is written with the path before it.
                 cost = len(data) + (data.count(b"\n") + 1) * len(path)
                 if cost > self._room_bytes:
                     self.left_out += 1
@@ -190,7 +190,7 @@ class _RuleReader:
             if place in self.rules.excludes:
                 continue
             rules = self.excludes.rstrip(b"\n") + b"\n" + own_rules
-            # The workspace's own come first, and always hold.
+            # The workspace's own rules come first, and always apply.
             if place and len(rules) > self._room_bytes:
                 self.left_out += 1
                 rules = b""

@@ -1,4 +1,4 @@
-"""What differs between two snapshots, file by file: what git's trees show, and what no patch can show."""
+"""Compares two snapshots file by file: by git's trees, and by data that no patch can show."""
 
 import os
 import re
@@ -19,11 +19,11 @@ UnkeptKind = Literal["added", "modified", "deleted", "unseen"]
 _KINDS: dict[bytes, ChangeKind] = {b"A": "added", b"M": "modified", b"D": "deleted", b"T": "typechange"}
 _OPTIONS = ("-r", "-z", "--raw", "--numstat", "--no-renames", "--no-abbrev", "--no-ext-diff", "--no-textconv")
 _ATTEMPTS = ("8m", 20.0), ("64k", 20.0), ("1", 120.0)
-"""Values of core.bigFileThreshold, the last one has git treat every file as binary, and seconds for each attempt: many
-files of many lines, each below the threshold, take git minutes."""
+"""Values of core.bigFileThreshold, of which the last makes git treat every file as binary, and seconds for each
+attempt: many files of many lines, each below the threshold, take git minutes."""
 _IGNORED = "ignored by git"
 _UNSAFE = re.compile(rb"[*?\[\\]")
-"""Characters that have a meaning of their own in a pattern of attributes."""
+"""Characters with a special meaning in a pattern of attributes."""
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 _ESCAPED = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 _RULE_BYTES, _RULES_BYTES = 2000, 50 * 1024**2
@@ -31,7 +31,7 @@ _RULE_BYTES, _RULES_BYTES = 2000, 50 * 1024**2
 
 
 class PatchTooLarge(RingfenceError):
-    """A patch is larger than what is kept; the snapshots hold the changes all the same."""
+    """A patch is larger than what is kept; the snapshots still hold the changes."""
 
 
 @frozen
@@ -39,7 +39,7 @@ class FileChange:
     """One file that differs."""
 
     path: str
-    """Relative to the workspace; bytes that are no UTF-8 are surrogate escapes."""
+    """Path relative to the workspace; bytes that are not UTF-8 are surrogate escapes."""
     kind: ChangeKind
     insertions: int
     deletions: int
@@ -47,9 +47,9 @@ class FileChange:
     mode_changed: bool
     """Whether the executable bit or the kind of file changed."""
     mode: int = 0
-    """Git's mode of the file after the change; 0 where it was deleted."""
+    """Git's mode of the file after the change; 0 if it was deleted."""
     id: str = ""
-    """The object id of the contents after the change; zeros where the file was deleted."""
+    """The object id of the contents after the change; zeros if the file was deleted."""
 
     @property
     def raw_path(self) -> bytes:
@@ -62,7 +62,7 @@ class UnkeptChange:
     """A changed file whose contents are not kept, or a directory that could not be examined."""
 
     path: str
-    """Relative to the workspace; directories end in a slash, `./` is anywhere."""
+    """Path relative to the workspace; directories end in a slash; `./` means any place."""
     kind: UnkeptKind
     why: str
     """Why it is not kept."""
@@ -94,10 +94,10 @@ class Diff:
 
 
 async def compare_trees(git: Git, earlier: str, later: str, *, output_limit_bytes: int) -> bytes:
-    """Return what `parse_diff` reads; without numbers of lines where counting them exceeds git's memory or time.
+    """Return the input of `parse_diff`; without numbers of lines if counting them exceeds git's memory or time.
 
     Raises:
-        GitBoundReached: There is more than may be printed, or git took too long even without counting lines.
+        GitBoundReached: The output is too long, or git took too long even without counting lines.
     """
     *finer, last = _ATTEMPTS
     compare = partial(_compare, git, earlier, later, output_limit_bytes)
@@ -143,7 +143,7 @@ def parse_diff(output: bytes) -> Diff:
 
 
 def parse_diff_and_patch(output: bytes) -> tuple[Diff, bytes]:
-    """Read the output of `git diff-tree -r -p --raw --numstat --no-renames`: the changes, and the patch.
+    """Parse the output of `git diff-tree -r -p --raw --numstat --no-renames`: the changes, and the patch.
 
     Without `-z`, which would write names into the patch as they are, line ends included.
     """
@@ -163,7 +163,7 @@ def parse_diff_and_patch(output: bytes) -> tuple[Diff, bytes]:
 
 
 def _unquote(path: bytes) -> bytes:
-    """A path as git prints it in lines: in quotes, with C's escapes, where it has characters that need them."""
+    """Decode a path as git prints it in lines: in quotes, with C's escapes, if it has characters that need them."""
     return _ESCAPE.sub(_unescape, path[1:-1]) if path.startswith(b'"') else path
 
 
@@ -173,7 +173,7 @@ def _unescape(found: re.Match[bytes]) -> bytes:
 
 
 def without_lines(paths: Iterable[bytes]) -> bytes:
-    """Rules for `info/attributes` by which git compares files as binary; every file where a path is too long."""
+    """Rules for `info/attributes` that make git compare these files as binary, or every file if a path is too long."""
     patterns = (_UNSAFE.sub(rb"\\\g<0>", path) for path in paths)
     rules = [quoted(b"/" + pattern) + b" -diff\n" for pattern in patterns]
     is_short = all(len(rule) < _RULE_BYTES for rule in rules) and sum(map(len, rules)) < _RULES_BYTES
@@ -181,7 +181,7 @@ def without_lines(paths: Iterable[bytes]) -> bytes:
 
 
 def with_unkept(diff: Diff, before: Memo, after: Memo) -> Diff:
-    """Add the changes that no patch can show: to files whose contents are not kept, and in places that were not read.
+    """Add changes that no patch can show: to files whose contents are not kept, and in directories that were not read.
 
     A file that the later snapshot could not keep is not deleted: it is reported as changed.
     """
@@ -207,7 +207,7 @@ def with_unkept(diff: Diff, before: Memo, after: Memo) -> Diff:
 
 
 def _rank(change: UnkeptChange) -> tuple[bool, str]:
-    # First what says that the rest is not all: at the end of many lines nobody reads it.
+    # First the note that the list is incomplete, which would be overlooked at the end of many lines.
     return os.fsencode(change.path) != ELSEWHERE, change.path
 
 

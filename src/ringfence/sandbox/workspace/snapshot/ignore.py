@@ -1,7 +1,7 @@
-"""The ignore rules of a workspace at one moment, kept so that they can be applied at a later one.
+"""Stores the ignore rules of a workspace at one time, so that they can be applied at a later time.
 
-Git evaluates them, in an empty directory: the workspace is not entered, so neither its size nor what lies in it has a
-say in how long that takes.
+Git evaluates them, in an empty directory. It does not enter the workspace, so neither the workspace's size nor its
+contents affect how long that takes.
 """
 
 import re
@@ -16,27 +16,27 @@ from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.snapshot.walk import MAX_NAMES_BYTES
 
 MAX_RULES_BYTES = 1024**2
-"""A `.gitignore` that is longer has no rules to us."""
+"""A longer `.gitignore` is treated as empty."""
 ROOM_FOR_RULES_BYTES = 8 * 1024**2
-"""Of all rules together, as `flatten` writes them: hundreds of sparse files cost an agent nothing."""
+"""Limit for all rules together, as `flatten` writes them: an agent can easily make hundreds of sparse files."""
 _TIMEOUT_S = 60.0
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What decides which files are ignored."""
+    """The rules that decide which files are ignored."""
 
     files: dict[bytes, bytes] = {}
-    """Each `.gitignore` in force and its contents."""
+    """Each `.gitignore` that applies, and its contents."""
     excludes: dict[bytes, bytes] = {}
     """For each repository (`b""`: the workspace) the rules that are not in `.gitignore` files."""
 
 
 class IgnoreCheck:
-    """Asks git which paths the rules ignore; once that took too long, nothing is ignored.
+    """Determines with git which paths the rules ignore; once that has taken too long, no path is ignored.
 
     Args:
-        store: A git directory of ours that is locked: git reads the rules from its `info/exclude`, and is shown an
-            empty directory in it as the work tree.
+        store: A locked git directory of ringfence: git reads the rules from its `info/exclude`, and gets an empty
+        directory in it as the work tree.
     """
 
     def __init__(self, store: Git) -> None:
@@ -48,12 +48,12 @@ class IgnoreCheck:
     async def ignored(
         self, paths: Collection[bytes], rules: Rules, *, are_folders: bool = False
     ) -> set[bytes]:
-        """Those of `paths` that the rules ignore, by themselves or with a directory above them.
+        """Return the paths that the rules ignore, by themselves or with a directory above them.
 
         Args:
             paths: Files and links, relative to the workspace.
-            rules: Each repository's hold for what lies in it.
-            are_folders: Whether the paths are those of directories instead.
+            rules: The rules; each repository's apply to the files in it.
+            are_folders: Whether the paths are directories instead.
         """
         found: set[bytes] = set()
         for place, inside in _by_repository(paths, rules.excludes).items():
@@ -74,7 +74,7 @@ class IgnoreCheck:
             "-z",
             "--no-index",
             "--stdin",
-            # A dot first: what begins with a colon has a meaning of its own to git.
+            # A dot first, as a leading colon has a special meaning to git.
             stdin=b"\0".join(b"./" + path[len(place) :] for path in paths),
             timeout_s=_TIMEOUT_S,
             accept=(0, 1),
@@ -101,12 +101,12 @@ def _by_repository(paths: Iterable[bytes], places: Mapping[bytes, bytes]) -> dic
 
 
 def flatten(rules: Rules, place: bytes = b"", *, are_folders: bool = False) -> bytes:
-    """One exclude file that says what all rules together say, for the repository at `place`.
+    """Combine all rules into one exclude file, for the repository at `place`.
 
     Args:
         rules: The rules.
         place: The repository's path in the workspace, ending in a slash; empty for the workspace itself.
-        are_folders: Whether it is for directories, which git is not shown: what holds for directories only, holds.
+        are_folders: Whether it is for directories, which git does not see: rules for directories only then apply, too.
     """
     own = _lines(rules.excludes.get(place, b""))
     lines = [line for line in own if line.strip() and not line.startswith(b"#")]
@@ -118,12 +118,12 @@ def flatten(rules: Rules, place: bytes = b"", *, are_folders: bool = False) -> b
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """The lines of a file of rules as git splits it."""
+    """Split a file of rules into lines as git does."""
     return [line.removesuffix(b"\r") for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
 
 
 def moved(line: bytes, folder: bytes) -> bytes:
-    """A line of the `.gitignore` in `folder` as a line of the root's; empty if it is no rule."""
+    """Convert a line of the `.gitignore` in `folder` to a line for the root's; empty if it is not a rule."""
     if not line.strip() or line.startswith(b"#"):
         return b""
     negated, pattern = (b"!", line[1:]) if line.startswith(b"!") else (b"", line)
@@ -137,20 +137,20 @@ def moved(line: bytes, folder: bytes) -> bytes:
 
 
 def _for_folders(line: bytes) -> bytes:
-    """A rule as it holds for a directory; git ignores spaces at its end unless they are escaped."""
+    """Convert a rule so that it applies to a directory; git ignores spaces at its end unless they are escaped."""
     body = _without_spaces_at_end(line)
     return body[:-1] if body.endswith(b"/") else line
 
 
 def _without_spaces_at_end(pattern: bytes) -> bytes:
-    """A pattern without the spaces at its end; one that is escaped stays."""
-    # Not by a regular expression: it looks for the end from each space, hours for a line of spaces that a letter ends.
+    """Strip the spaces at the end of a pattern, except an escaped one."""
+    # A regular expression would search for the end from each space: hours for a line of spaces that a letter ends.
     body = pattern.rstrip(b" ")
     is_escaped = (len(body) - len(body.rstrip(b"\\"))) % 2 == 1
     return body + b" " if is_escaped and len(body) < len(pattern) else body
 
 
 def escape(path: bytes) -> bytes:
-    """A path as a pattern that matches it; line ends, which no pattern can hold, become `?`."""
+    """Escape a path as a pattern that matches it; line ends, which no pattern can contain, become `?`."""
     escaped = re.sub(rb"([\\*?\[\]!# ])", rb"\\\1", path)
     return escaped.replace(b"\n", b"?").replace(b"\r", b"?")

@@ -1,8 +1,7 @@
-"""Which files the repositories in a workspace track, read from copies of their indexes.
+"""Determines which files the repositories in a workspace track, from copies of their indexes.
 
-Git works on git directories that ringfence makes, which hold nothing but such a copy, and an empty work tree: it opens
-neither the repositories nor the workspace. It is not asked again about an index that holds what it held at the last
-snapshot.
+Git works on git directories that ringfence makes, which hold only such a copy, and on an empty work tree: it opens
+neither the repositories nor the workspace. It is not run again for an index that is unchanged since the last snapshot.
 """
 
 import hashlib
@@ -26,32 +25,32 @@ from ringfence.sandbox.workspace.snapshot.walk import MAX_NAMES_BYTES
 
 _MAX_REPOSITORIES = 1000
 _ROOM_FOR_INDEXES_BYTES = 256 * 1024**2
-"""Of the workspace's own, which has about 100 bytes for a file."""
+"""Size limit for the workspace's own index, which has about 100 bytes per file."""
 _ROOM_WITHIN_BYTES = 64 * 1024**2
-"""Of those of all repositories within together: copies, in a directory that may lie in memory."""
+"""Total size limit for the indexes of nested repositories: copies, in a directory that may be in memory."""
 _TIMEOUT_S = 60.0
 _GITLINK = b"\x00\x00\xe0\x00"  # mode 160000 as an index entry holds it
 
 
 @frozen
 class Index:
-    """What was read from a repository: its index, and what says which files it may track."""
+    """The data read from a repository: its index and its ignore rules."""
 
     excludes: bytes = b""
-    """Its own rules that are not in a `.gitignore`."""
+    """Its own ignore rules that are not in a `.gitignore`."""
     data: bytes = b""
     shared_name: bytes = b""
     shared: bytes = b""
-    """The index that a split one shares entries with."""
+    """The index with which a split index shares entries."""
     objects: Path | None = None
-    """The repository's objects: a sparse index names directories only, and git finds the files in them."""
+    """The repository's objects, in which git finds the files of directories in a sparse index."""
     object_format: str = "sha1"
     is_left_out: bool = False
-    """Whether it was larger than the room there is."""
+    """Whether it exceeded the size limit."""
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return len(self.data) + len(self.shared)
 
     @property
@@ -61,17 +60,17 @@ class Index:
 
     @property
     def digest(self) -> bytes:
-        """Differs where git would say something else of it."""
+        """Digest of everything that determines git's listing of it."""
         found = hashlib.sha256(f"{self.object_format} {len(self.data)} ".encode())
         found.update(self.data)
         found.update(self.shared)
         return found.digest()
 
     def write(self, directory: Path, *, with_objects: bool = False) -> None:
-        """Make a git directory that holds nothing else.
+        """Make a git directory that holds only this index.
 
         Args:
-            directory: Of ours.
+            directory: A directory of ringfence.
             with_objects: Whether git may read the repository's objects.
         """
         write_clean_git_dir(directory, object_format=self.object_format)
@@ -86,7 +85,7 @@ class Index:
 
 
 def read_index(work_tree: Path, *, room_bytes: int) -> Index | None:
-    """Read a repository's index, and the one it shares entries with, if there is room; None without a repository."""
+    """Read a repository's index, and the one it shares entries with, if they fit; None without a repository."""
     layout = find_git(work_tree)
     if layout is None:
         return None
@@ -108,9 +107,9 @@ class Repositories:
 
     Args:
         root: The workspace.
-        actor: The user that git runs as.
+        actor: The user as which git runs.
         known: Their indexes as git listed them for the last snapshot.
-        is_trusted: Whether the repository in a directory may be read; not if a run made it.
+        is_trusted: Whether the repository in a directory may be read; false if a run made it.
     """
 
     root: Path
@@ -120,17 +119,17 @@ class Repositories:
     found: dict[bytes, Tracked] = field(default_factory=dict)
     """Their indexes as git lists them now."""
     tracked: set[bytes] = field(default_factory=set)
-    """Paths that the indexes hold."""
+    """Paths in the indexes."""
     submodules: set[bytes] = field(default_factory=set)
-    """Directories, ending in a slash, that an index holds a commit for."""
+    """Directories, ending in a slash, for which an index holds a commit."""
     excludes: dict[bytes, bytes] = field(default_factory=dict)
-    """For each repository the ignore rules of its own that are not in `.gitignore` files."""
+    """The ignore rules of each repository that are not in `.gitignore` files."""
     left_out: set[bytes] = field(default_factory=set)
-    """Repositories that were too many to be read."""
+    """Repositories that were not read, as there are too many."""
     notes: list[str] = field(default_factory=list)
     _room_within: int = field(default_factory=lambda: _ROOM_WITHIN_BYTES)
     _in_order: list[bytes] = field(default_factory=list)
-    """The paths that the indexes hold, as far as was asked for them."""
+    """`tracked` in sorted order, as of when it was last needed."""
 
     async def read(self, place: bytes) -> None:
         """Read a repository.
@@ -149,7 +148,7 @@ class Repositories:
         if not self._is_part_of_outer(place) and await anyio.to_thread.run_sync(self.is_trusted, work_tree):
             index = await self.actor.call(lambda: read_index(work_tree, room_bytes=room))
         if index is None and place and place not in self.submodules:
-            return  # What git does not take for a repository is part of the one around it.
+            return  # Git treats it as part of the repository around it.
         index = index or Index()
         if place:
             self._room_within -= index.size
@@ -162,7 +161,7 @@ class Repositories:
         try:
             tracked = await self._tracked(place, index)
         except InfrastructureFault:
-            # An index we cannot use: sparse, damaged, of a newer git.
+            # An index that cannot be used: sparse, damaged, of a newer git.
             self.notes.append(f"the git index of {name!r} was not used: files that are ignored are left out")
             return
         self.found[place] = tracked
@@ -171,7 +170,7 @@ class Repositories:
         self.tracked.update([place + path for path in paths] if place else paths)
 
     def _is_part_of_outer(self, place: bytes) -> bool:
-        """Whether an index holds files below a place, which git then takes for a directory whatever is in it."""
+        """Whether an index holds files below a place, which git then treats as a directory whatever its contents are."""
         if not place:
             return False
         if len(self._in_order) != len(self.tracked):
@@ -186,7 +185,7 @@ class Repositories:
 
     async def _ask_git(self, place: bytes, index: Index, digest: bytes) -> Tracked:
         async with scratch_directory(self.actor) as scratch:
-            # Those of repositories within an agent could write.
+            # An agent could write those of nested repositories.
             await self.actor.call(lambda: index.write(scratch, with_objects=not place))
             await self.actor.call((scratch / "nothing").mkdir)
             answer = await Git(scratch, scratch / "nothing", self.actor).run(
@@ -197,7 +196,7 @@ class Repositories:
                 output_limit_bytes=2 * MAX_NAMES_BYTES,
             )
         if answer.stderr:
-            digest = b""  # of objects that are missing: next time they may be there
+            digest = b""  # objects are missing, and may exist next time
         listing = answer.stdout.removesuffix(b"\0")
         if not index.may_have_submodules or not listing:
             return Tracked(digest, listing)
@@ -207,12 +206,12 @@ class Repositories:
 
 
 def _read_index(directory: Path, name: bytes, room_bytes: int) -> bytes | None:
-    """An index file; empty if there is none, None if there is no room for it."""
+    """Read an index file; empty if there is none, None if it does not fit."""
     data = read_small(directory, name, min(INDEX_LIMIT, max(0, room_bytes)))
     if data is None:
         path = directory / os.fsdecode(name)
         return None if path.is_file() and not path.is_symlink() else b""
-    # What is no index is of no use to git either.
+    # A file that is not an index is of no use to git either.
     return data if data.startswith(b"DIRC") else b""
 
 

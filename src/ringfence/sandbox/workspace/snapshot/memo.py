@@ -19,7 +19,7 @@ _SHOWN = 20
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
-    """Identifies a file whose contents are not kept: another file, or a changed one, has another mark."""
+    """Identifies a file whose contents are not kept: a different or changed file has a different mark."""
 
     inode: int
     size: int
@@ -33,24 +33,24 @@ class Memo(msgspec.Struct, frozen=True):
     tree: str
     rules: Rules = Rules()
     private: frozenset[bytes] = frozenset()
-    """Files that only their owner could read; they are restored so."""
+    """Files that only their owner could read; they are restored with these permissions."""
     git_entries: tuple[bytes, ...] = ()
     skipped: dict[bytes, str] = {}
     """Paths that are neither covered nor ignored, and why; directories end in a slash."""
     ignored: frozenset[bytes] = frozenset()
-    """Paths that were ignored in the first snapshot of the chain; whole directories end in a slash."""
+    """Paths that were ignored in the first snapshot of the chain; ignored directories end in a slash."""
     base: str | None = None
     """The snapshot that this one is compared with."""
     marks: dict[bytes, Mark] = {}
     """Marks of files that are not covered but watched: skipped files, and auto-executed ones."""
 
     def is_same(self, other: "Memo") -> bool:
-        """Whether the snapshots are equal, also in the files that they could not keep."""
+        """Whether the snapshots are equal, including the files that they could not keep."""
         return (self.tree, self.skipped, self.marks) == (other.tree, other.skipped, other.marks)
 
 
 def lies_in(path: bytes, places: Container[bytes]) -> bool:
-    """Whether a file, or a directory above it (ending in a slash), is among `places`."""
+    """Whether a file, or a directory above it (with a slash at the end), is among `places`."""
     end = len(path)
     while end > 0:
         if path[:end] in places:
@@ -80,14 +80,14 @@ def load_memo(store: Path, snapshot: str) -> Memo:
 
 
 def watched_paths(found: Walk, ignored: Container[bytes], covered: Container[bytes]) -> Iterator[bytes]:
-    """Files whose contents are not kept, and that are reported all the same if they change.
+    """Files whose contents are not kept, but whose changes are reported.
 
-    Of what lies in ignored directories (packages of others, by the thousand) only what is run, not what is merely
-    read, counts.
+    In ignored directories (which hold third-party packages by the thousand) only files that are run, not files that
+    are merely read, are included.
     """
     yield from (path for path in sorted(found.repositories, key=depth_of) if path not in covered)
     yield from (path for path in found.skipped if not path.endswith(b"/") and path not in found.repositories)
-    # The shallow ones first: marks are bounded, and a flood of others must not keep those out.
+    # Shallow paths first: marks are bounded, and a flood of deep ones must not displace them.
     for path in sorted(found.trusted, key=depth_of):
         if path not in covered and path not in found.skipped:
             is_inside = lies_in(path.rpartition(b"/")[0] + b"/", ignored)
@@ -96,12 +96,12 @@ def watched_paths(found: Walk, ignored: Container[bytes], covered: Container[byt
 
 
 def depth_of(path: bytes) -> tuple[int, bytes]:
-    """Sorts the shallow paths first."""
+    """Sort key that puts shallow paths first."""
     return path.count(b"/"), path
 
 
 def marks_of(tree: Tree, paths: Iterable[bytes]) -> dict[bytes, Mark]:
-    """The marks of the existing paths that are no directories; at most `MAX_MARKS`."""
+    """The marks of the existing paths other than directories; at most `MAX_MARKS`."""
     marks: dict[bytes, Mark] = {}
     for path in paths:
         if len(marks) >= MAX_MARKS:
@@ -121,16 +121,16 @@ def mark_of(status: os.stat_result) -> Mark:
 
 
 def named(paths: Sequence[bytes | str], *, most: int = _SHOWN) -> str:
-    """The first of some files, and how many more there are."""
+    """The first few of these files, and how many more there are."""
     names = ", ".join(repr(os.fsdecode(path) or ".") for path in paths[:most])
     return f"{names} and {len(paths) - most} more" if len(paths) > most else names
 
 
 def named_note(what: str, paths: Sequence[bytes | str], *, most: int = _SHOWN) -> tuple[str, ...]:
-    """A note that names files; none where there are none."""
+    """A note that names files; empty if there are none."""
     return (f"{what}: {named(paths, most=most)}",) if paths else ()
 
 
 def unlocked_note(paths: Sequence[bytes]) -> tuple[str, ...]:
-    """Name files whose permissions were restored; empty if there were none."""
+    """A note that names files whose permissions were restored; empty if there were none."""
     return named_note("restored the owner's permissions on", paths)

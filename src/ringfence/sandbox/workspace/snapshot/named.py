@@ -1,4 +1,4 @@
-"""Checkpoints that the user takes by hand, by name: of the same kind, and in the same store, as those of runs."""
+"""Manages named checkpoints that the user takes, of the same kind and in the same store as those of runs."""
 
 import re
 from contextlib import AbstractContextManager
@@ -13,13 +13,13 @@ from ringfence.sandbox.workspace.snapshot.diff import Diff, with_unkept
 from ringfence.sandbox.workspace.snapshot.store import NAMED, Kept, Snapshot, SnapshotStore
 
 BEFORE_RESTORE = "before-restore"
-"""Name of the state that the last restore left behind: restoring it takes that back."""
+"""Name of the state before the last restore: restoring it undoes that restore."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _NOW = "now/diff"
 
 
 class NamedCheckpoints:
-    """The named checkpoints of one workspace. Whatever looks at its files holds it: no run works there meanwhile.
+    """The named checkpoints of one workspace. Methods that read its files lock it, so that no run works there meanwhile.
 
     Args:
         store: The workspace's store.
@@ -35,10 +35,10 @@ class NamedCheckpoints:
 
         Args:
             name: Letters, digits, `_` and `-`.
-            force: Take the name away from another checkpoint.
+            force: Take the name from an existing checkpoint.
 
         Raises:
-            UsageError: The name is invalid, or taken; or there is more to keep than the limit.
+            UsageError: The name is invalid, or taken; or the files exceed the limit.
             PolicyRefused: A run, undo or apply is writing to the workspace.
             InfrastructureFault: Git failed or the disk is full.
         """
@@ -51,19 +51,19 @@ class NamedCheckpoints:
             return await self._store.take(label)
 
     async def all(self) -> list[Kept]:
-        """All of them, the newest first."""
+        """All named checkpoints, the newest first."""
         named = [kept for kept in await self._store.kept() if kept.name]
         return sorted(named, key=lambda one: (-one.taken_s, one.name))
 
     async def diff(
         self, name: str, other: str | None = None, *, with_patch: bool = True
     ) -> tuple[Diff, bytes]:
-        """What changed since a checkpoint, up to another one or to now: file by file, and as a patch.
+        """Return the changes from a checkpoint to another one or to now, file by file and as a patch.
 
         Args:
             name: The checkpoint.
             other: The other one; None: now.
-            with_patch: Whether the patch is wanted; it is empty where not.
+            with_patch: Whether to make the patch; otherwise it is empty.
 
         Raises:
             RecordError: There is no such checkpoint.
@@ -81,14 +81,14 @@ class NamedCheckpoints:
             return (await self._store.take(_NOW, base=earlier)).id
 
     async def restore(self, name: str) -> Restored:
-        """Set the workspace to a checkpoint; the state before is kept as `before-restore`.
+        """Restore the workspace to a checkpoint; the state before is kept as `before-restore`.
 
         Files ignored when it was taken are left alone.
 
         Raises:
             RecordError: There is no such checkpoint.
             PolicyRefused: A run, undo or apply is writing to the workspace.
-            WorkspaceConflict: Something that no checkpoint holds is in the way; nothing was written.
+            WorkspaceConflict: A file that no checkpoint holds is in the way; nothing was written.
             InfrastructureFault: The disk is full, or a file cannot be written.
         """
         wanted = await self._find(name)
@@ -96,7 +96,7 @@ class NamedCheckpoints:
             return await restore(self._store, wanted=wanted.id, expected=None, label=_label(BEFORE_RESTORE))
 
     async def remove(self, name: str) -> None:
-        """Drop a checkpoint, and what only it held.
+        """Drop a checkpoint, and the objects that only it held.
 
         Raises:
             RecordError: There is no such checkpoint.
@@ -124,10 +124,10 @@ async def open_named_checkpoints(workspace: Path, state: Path) -> NamedCheckpoin
     """The named checkpoints of a workspace, read and written as its owner.
 
     Raises:
-        UsageError: The workspace is absent, no directory, or cannot be read.
-        PolicyRefused: It may not be one.
+        UsageError: The workspace is absent, not a directory, or cannot be read.
+        PolicyRefused: It may not be a workspace.
     """
-    # As on the bare host: the workspace itself. Nobody holds it but whoever looks at its files or writes them.
+    # As on the bare host: the workspace itself, without a lock. Methods that read or write its files lock it.
     opened = open_workspace(workspace, None, state=state, holder=None, traits=Traits(is_fence=False))
     async with opened as found:
         return NamedCheckpoints(found.store, state)

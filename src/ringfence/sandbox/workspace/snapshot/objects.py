@@ -1,4 +1,4 @@
-"""Files as objects of the store: how they are read from disk, put in, listed and taken out again."""
+"""Reads files from disk, and stores, lists and reads them as objects of the store."""
 
 import errno
 import hashlib
@@ -24,9 +24,9 @@ from ringfence.sandbox.workspace.tree import GONE, Tree
 BATCH_BYTES = 32 * 1024**2
 _MAX_PACKS = 100
 _NAMES_AT = 8 + 256 * 4
-"""Where the names begin in the index of a pack."""
+"""Offset of the object names in the index of a pack."""
 _FEW = 200
-"""Objects: of two hundred files, or fewer, with the directories above them."""
+"""Number of objects: about two hundred files, or fewer, with the directories above them."""
 _MANY = 200
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 HOLLOW = "a sparse file, most of which is not on disk"
@@ -34,7 +34,7 @@ HOLLOW = "a sparse file, most of which is not on disk"
 
 @frozen
 class Content:
-    """A file as it was read."""
+    """A file with its contents as they were read."""
 
     path: bytes
     git_mode: int
@@ -45,14 +45,14 @@ class Content:
 def read_batch(
     tree: Tree, paths: Iterator[bytes], *, began_ns: int, file_limit_bytes: int, skipped: dict[bytes, str]
 ) -> list[Content]:
-    """Read files until about 32 MiB are together; an empty list at the end.
+    """Read the next files, about 32 MiB; return an empty list at the end.
 
     Args:
-        tree: Where they are.
-        paths: Those still to be read.
-        began_ns: When the snapshot was begun: what changed later than shortly before will be read again.
-        file_limit_bytes: How long a file may be.
-        skipped: Is given those that are not read, and why.
+        tree: The tree that they are in.
+        paths: The files still to be read.
+        began_ns: When the snapshot began: files that changed later than shortly before will be read again.
+        file_limit_bytes: The largest size of a file.
+        skipped: Receives the files that are not read, and why.
     """
     batch: list[Content] = []
     gathered = 0
@@ -76,14 +76,14 @@ def read_batch(
 
 
 def git_mode(mode: int) -> int:
-    """The mode a git tree gives a file or link."""
+    """The mode of a file or link in a git tree."""
     if stat.S_ISLNK(mode):
         return 0o120000
     return 0o100755 if mode & stat.S_IXUSR else 0o100644
 
 
 def blob_id(data: bytes) -> bytes:
-    """The id git gives these contents (SHA-1 as git's format has it, not as a guard against forgery)."""
+    """Git's id for these contents (SHA-1 as git's format demands, not as protection against forgery)."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest()
 
 
@@ -97,7 +97,7 @@ async def import_changes(
 ) -> tuple[str, str]:
     """Commit the tree `base_tree` (empty: none) with these changes on all `refs`, without a parent.
 
-    What is written are new contents, or files that the store holds already.
+    The changes are new contents, or files that the store already holds.
 
     Returns:
         The commit's id and its tree's id.
@@ -109,7 +109,8 @@ async def import_changes(
         b"feature done\n",
         b"commit %s\nmark :1\n" % refs[0].encode(),
         b"committer ringfence <ringfence@localhost> %d +0000\n" % int(time.time()),
-        # Named in it: two snapshots of one state in one second are two, each with a memo of its own.
+        # The commit contains its refs, so that two snapshots of one state in one second are distinct and have separate
+        # memos.
         b"data %d\n%s\n" % (len(refs[0]), refs[0].encode()),
         b'M 040000 %s ""\n' % base_tree.encode() if base_tree not in {"", EMPTY_TREE} else b"deleteall\n",
     ]
@@ -123,7 +124,7 @@ async def import_changes(
     parts += [b"reset %s\nfrom :1\n\n" % ref.encode() for ref in refs[1:]]
     parts.append(b'get-mark :1\nls :1 ""\ndone\n')
     unpack_limit = await anyio.to_thread.run_sync(_unpack_limit, git.directory)
-    # A file is next to never like the one before it; to see that takes as long as all the rest. Trees are.
+    # A file hardly ever resembles the one before it, and finding that out takes as long as the rest. Trees do.
     depth = ("--depth=0",) if len(written) > _MANY else ()
     command = ("fast-import", "--quiet", "--force", *depth)
     packing = replace(git, options=(*git.options, f"fastimport.unpackLimit={unpack_limit}"))
@@ -137,9 +138,9 @@ async def import_changes(
 
 
 async def _commit_unchanged(git: Git, refs: Sequence[str], tree: str) -> tuple[str, str]:
-    """Commit a tree that is in the store, and write the refs; no other git works on the store meanwhile.
+    """Commit a tree of the store, and write the refs; no other git may work on the store meanwhile.
 
-    A commit is a few lines and a checksum, and most runs of a loop need one: git would take 5 ms for it.
+    Does not use git, which takes 5 ms: a commit is a few lines and a checksum, and most runs of a loop need one.
     """
 
     def commit() -> str:
@@ -173,7 +174,7 @@ def _write_commit(store: Path, tree: str, message: str) -> str:
 
 
 def _has_object(objects: Path, name: bytes) -> bool:
-    """Whether an object is there, as a file or in a pack (index version 2, gitformat-pack(5))."""
+    """Whether an object exists, as a file or in a pack (index version 2, gitformat-pack(5))."""
     text = name.hex()
     return (objects / text[:2] / text[2:]).exists() or any(
         _is_in_index(index, name) for index in (objects / "pack").glob("*.idx")
@@ -196,16 +197,16 @@ def _is_in_index(index: Path, name: bytes) -> bool:
 
 
 def _unpack_limit(store: Path) -> int:
-    """How many objects are kept one by one; beyond, as a pack, which takes a tenth of the time.
+    """How many objects are stored one by one; more are stored as a pack, which takes a tenth of the time.
 
-    Git opens each pack, so there are to be no thousands of them; `gc` makes them one.
+    Git opens each pack, so there must not be thousands of them; `gc` joins them.
     """
     packs = sum(path.suffix == ".pack" for path in (store / "objects" / "pack").iterdir())
     return 1 if packs < _MAX_PACKS else _FEW
 
 
 def quoted(path: bytes) -> bytes:
-    """A path as fast-import, and a file of alternates, take any path."""
+    """Quote a path in the form in which fast-import, and a file of alternates, accept any path."""
     return b'"' + path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n") + b'"'
 
 
@@ -220,14 +221,14 @@ class Blob:
 
 
 def read_line(line: bytes) -> Blob:
-    """What a line of `git ls-tree -l` says."""
+    """Parse a line of `git ls-tree -l`."""
     head, _, path = line.partition(b"\t")
     mode, _, name, size = head.split()
     return Blob(path=path, git_mode=int(mode, 8), id=name.decode(), size=int(size))
 
 
 def read_changes(output: bytes) -> list[tuple[bytes, int, str]]:
-    """Path, mode and id of what `git diff-tree -r -z --raw --no-renames` says is there afterwards; mode 0: nothing."""
+    """Path, mode and id of each file after the changes in `git diff-tree -r -z --raw --no-renames`; mode 0: removed."""
     fields = output.split(b"\0")
     found = []
     for head, path in zip(fields[::2], fields[1::2], strict=False):
@@ -237,7 +238,7 @@ def read_changes(output: bytes) -> list[tuple[bytes, int, str]]:
 
 
 async def read_blobs(git: Git, blobs: Iterable[Blob]) -> AsyncIterator[list[tuple[Blob, bytes]]]:
-    """Contents of files, in lists of about 32 MiB."""
+    """Yield the contents of files, in lists of about 32 MiB."""
     batch: list[Blob] = []
     size = 0
     for blob in blobs:

@@ -1,8 +1,8 @@
-"""The stat cache: each file of the last snapshot with the status it had when it was read, kept beside the store.
+"""Implements the stat cache: the files of the last snapshot with their status when they were read.
 
-A file whose status is as cached holds what it held: no change of contents, size, mode or times leaves the change time
-as it was, and no user can set one. Only a change time that was old enough when the file was read proves that: a second
-change within one tick of the clock leaves no trace.
+It is stored beside the store. A file whose status is as cached has the same contents: any change of contents, size,
+mode or times updates the change time, which no user can set. That holds only for a change time that was old enough when
+the file was read, as a second change within one tick of the clock leaves no trace.
 """
 
 import os
@@ -12,15 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-_TICK_NS = 20_000_000  # file times come from a clock that stands still for up to 10 ms
+_TICK_NS = 20_000_000  # file times come from a clock with a resolution of up to 10 ms
 _COARSE_NS = 2_000_000_000  # ... and on some file systems for up to 2 s
 _SECOND_NS = 1_000_000_000
 UNSETTLED = -(2**63)
-"""A change time that no file has: the file was changed so shortly before it was read that it is to be read again."""
+"""A change time that no file has: the file was changed so shortly before it was read that it must be read again."""
 
 
 class Entry(msgspec.Struct, array_like=True, gc=False):
-    """A file's status, and the id of its contents, as of the last reading."""
+    """A file's status and the id of its contents when it was last read."""
 
     ctime_ns: int
     size: int
@@ -30,20 +30,20 @@ class Entry(msgspec.Struct, array_like=True, gc=False):
 
     @classmethod
     def of(cls, status: os.stat_result, blob: bytes, began_ns: int) -> "Entry":
-        """An entry for a file that was just read, by a snapshot that began at `began_ns`."""
+        """Make an entry for a file that was just read by a snapshot that began at `began_ns`."""
         ctime_ns = status.st_ctime_ns if _is_settled(status.st_ctime_ns, began_ns) else UNSETTLED
         return cls(ctime_ns, status.st_size, status.st_ino, status.st_mode, blob)
 
 
 Folders = dict[bytes, dict[bytes, Entry]]
-"""Files by name, by the directory they lie in."""
+"""Files by directory and name."""
 
 
 class Tracked(msgspec.Struct, array_like=True, frozen=True):
-    """What git says of a repository's index."""
+    """Git's listing of a repository's index."""
 
     digest: bytes
-    """Of the index."""
+    """Digest of the index."""
     paths: bytes
     """All its files, separated by NUL."""
     submodules: tuple[bytes, ...] = ()
@@ -53,13 +53,13 @@ class StatCache(msgspec.Struct):
     """The files of the last snapshot of a workspace."""
 
     folders: Folders
-    """Required: without them nothing else in the file may be believed."""
+    """Required: without these fields nothing else in the file can be trusted."""
     tree: str = ""
     """The tree that holds them; empty before the first snapshot."""
     private: frozenset[bytes] = frozenset()
-    """Files that nobody but their owner has rights on."""
+    """Files on which only their owner has rights."""
     tracked: dict[bytes, Tracked] = {}
-    """By repository; empty: the workspace's own."""
+    """Indexes by repository; empty: the workspace's own."""
 
     def __contains__(self, path: object) -> bool:
         return isinstance(path, bytes) and self.get(path) is not None
@@ -78,10 +78,10 @@ class StatCache(msgspec.Struct):
             yield from [prefix + name for name in files]
 
     def update(self, lost: set[bytes], read: dict[bytes, Entry], tree: str) -> None:
-        """Make it the cache of a later snapshot.
+        """Turn this into the cache of a later snapshot.
 
         Args:
-            lost: Files that are no more, or not as they were.
+            lost: Files that were removed or changed.
             read: Files that were read since.
             tree: The tree that holds the files now.
         """
@@ -99,7 +99,7 @@ class StatCache(msgspec.Struct):
 
 
 def _is_settled(ctime_ns: int, began_ns: int) -> bool:
-    """Whether a change since `began_ns` would have left another change time than this one."""
+    """Whether a change after `began_ns` would have produced a different change time from this one."""
     if ctime_ns >= began_ns - _TICK_NS:
         return False
     return ctime_ns < began_ns - _COARSE_NS or ctime_ns % _SECOND_NS != 0

@@ -1,8 +1,8 @@
-"""Snapshots: states of the workspace, as commits in a git store of our own outside the workspace.
+"""Stores snapshots, states of the workspace, as commits in a private git store outside the workspace.
 
-Covered is what git tracks or would offer to add, with contents, links and the executable bit. Ignored files,
-empty directories, owners and times are not. Files beyond a size and things that are neither file nor link are
-skipped, and named in the snapshot.
+A snapshot covers the files that git tracks or would offer to add, with contents, links and the executable bit, but not
+ignored files, empty directories, owners and times. Files beyond a size, and entries that are neither file nor link, are
+skipped and named in the snapshot.
 """
 
 import fcntl
@@ -47,10 +47,10 @@ from ringfence.sandbox.workspace.snapshot.walk import MAX_NAMES_BYTES, Walk
 
 PATCH_LIMIT_BYTES = 256 * 1024**2
 _LISTING_LIMIT_BYTES = 8 * MAX_NAMES_BYTES
-"""More than twice the names of all files that two snapshots can hold, with what git says of each."""
+"""More than twice the names of all files that two snapshots can hold, with git's output for each."""
 _LOCK_TIMEOUT_S = 120.0
 _MOST_PACKS = 20
-"""Of snapshots that are no more; it takes seconds to pack a large workspace's anew."""
+"""Packs of dropped snapshots that may remain; repacking a large workspace's store takes seconds."""
 _OPTIONS = ("core.compression=1",)
 _PATCH = (
     "-r",
@@ -64,7 +64,7 @@ _PATCH = (
     "--no-textconv",
 )
 NAMED = "named-"
-"""Labels that begin so are of checkpoints taken by hand; `gc` leaves them alone."""
+"""Prefix of the labels of named checkpoints, which `gc` leaves alone."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/[a-z]+")
 
 
@@ -80,34 +80,34 @@ class Kept:
 
     @property
     def run(self) -> str:
-        """The run it is of."""
+        """The run that it belongs to."""
         return self.label.partition("/")[0]
 
     @property
     def name(self) -> str:
-        """Of a checkpoint taken by hand; empty for that of a run."""
+        """Name of a checkpoint that a user took; empty for a run's."""
         return self.run.removeprefix(NAMED) if self.run.startswith(NAMED) else ""
 
 
 @frozen
 class Snapshot:
-    """A state of the workspace that was kept."""
+    """A stored state of the workspace."""
 
     id: str
-    """A commit in the store."""
+    """The id of a commit in the store."""
     tree: str
-    """Equal states have equal trees."""
+    """The id of its tree; equal states have equal trees."""
     files: int
     root: Path
     """The directory that was read."""
     found: Walk
-    """The result of the walk. The snapshot does not hold its `skipped` paths, though they are not ignored."""
+    """The result of the walk. The snapshot does not hold its `skipped` paths, which are not ignored."""
     ignored: frozenset[bytes] = frozenset()
-    """Paths that git ignores; whole directories end in a slash."""
+    """Paths that git ignores; ignored directories end in a slash."""
     notes: tuple[str, ...] = ()
     duration_ms: float = 0.0
     covered: StatCache | None = None
-    """The files that it holds, with the ids of their contents; None once nobody needs the list any more."""
+    """The files that it holds, with the ids of their contents; None once the list is no longer needed."""
 
 
 class SnapshotStore:
@@ -116,7 +116,7 @@ class SnapshotStore:
     Args:
         workspace: The workspace, resolved.
         state: The state directory.
-        actor: On whose behalf the workspace is read and written; the store itself is always the caller's.
+        actor: The user as which the workspace is read and written; the store itself always belongs to the caller.
         excludes: The user's own ignore rules, in the format of `.gitignore`.
     """
 
@@ -141,19 +141,19 @@ class SnapshotStore:
         actor: Actor | None = None,
         also: Collection[bytes] = (),
     ) -> Snapshot:
-        """Keep the state of the workspace, pinned by the ref `refs/ringfence/<label>`.
+        """Store the state of the workspace, pinned by the ref `refs/ringfence/<label>`.
 
         Args:
-            label: `<run>/before`, `<run>/after` or the like.
+            label: Such as `<run>/before` or `<run>/after`.
             base: The snapshot from before an agent worked, which this one will be compared with. Its files are
-                examined even if they are ignored by now, its ignore rules replace those in the tree, git does not
+                examined even if they are ignored now, its ignore rules replace those in the tree, git does not
                 enter the tree, and permissions that the owner has lost are restored.
             root: The directory to read in place of the workspace: a clone of it.
             actor: The user that reads `root`; by default the one for the workspace.
-            also: With `base`: more files that are examined even if they are ignored.
+            also: With `base`: further files that are examined even if they are ignored.
 
         Raises:
-            UsageError: There is more to keep than the limit.
+            UsageError: The files exceed the limit.
             InfrastructureFault: Git failed, or another snapshot of this workspace takes too long.
         """
         if not _LABEL.fullmatch(label):
@@ -162,7 +162,7 @@ class SnapshotStore:
         root, actor = root or self.workspace, actor or self.actor
         refs, is_clone = [f"refs/ringfence/{label}"], root != self.workspace
         if not is_clone:
-            # What the stat cache is of: of a clone, nothing is kept for the next time.
+            # The source of the stat cache: for a clone, none is kept for the next snapshot.
             refs.append(f"refs/ringfence-last/{self._cache_file.name}")
         async with self._locked():
             earlier = await self.memo(base) if base else None
@@ -212,7 +212,7 @@ class SnapshotStore:
         return await anyio.to_thread.run_sync(load_memo, self.directory, snapshot)
 
     async def combine(self, label: str, *, base: str, other: str, paths: Collection[bytes]) -> None:
-        """Keep a snapshot that is `base`, but for the files `paths`, which are as in `other`.
+        """Store a snapshot that equals `base` except for the files `paths`, which are as in `other`.
 
         Raises:
             InfrastructureFault: Git failed or the disk is full.
@@ -241,16 +241,16 @@ class SnapshotStore:
         return next((one.id for one in await self.kept() if one.label == label), None)
 
     async def diff(self, earlier: str, later: str) -> Diff:
-        """The changes from one snapshot to another; without numbers of lines where counting them costs too much."""
+        """The changes from one snapshot to another; without numbers of lines if counting them takes too much."""
         return parse_diff(
             await compare_trees(self._git, earlier, later, output_limit_bytes=_LISTING_LIMIT_BYTES)
         )
 
     async def compare(self, earlier: str, later: str) -> tuple[Diff, bytes]:
-        """The changes from one snapshot to another, and their patch, by one git.
+        """The changes from one snapshot to another and their patch, with a single git process.
 
         Raises:
-            PatchTooLarge: As `patch`; `diff` has the changes.
+            PatchTooLarge: As `patch`; `diff` still returns the changes.
         """
         try:
             answer = await self._git.run(
@@ -281,7 +281,7 @@ class SnapshotStore:
         """The changes as a patch that `git apply` takes, binary files included.
 
         Raises:
-            PatchTooLarge: It is larger than 256 MiB, or takes minutes, or much memory.
+            PatchTooLarge: It is larger than 256 MiB, or takes minutes or too much memory.
         """
         command = ("diff-tree", *_PATCH, earlier, later)
         try:
@@ -292,7 +292,7 @@ class SnapshotStore:
             raise _too_large(exc) from exc
 
     async def _patch_without_lines(self, command: Sequence[str], diff: Diff) -> bytes:
-        """The same patch, in which files that have too many lines to compare are whole, as binary files are."""
+        """The same patch, in which files with too many lines to compare are included whole, as binary files are."""
         async with scratch_directory(self._git.actor) as scratch:
             await anyio.to_thread.run_sync(write_clean_git_dir, scratch)
             rules = without_lines([change.raw_path for change in diff.files if change.binary])
@@ -312,7 +312,7 @@ class SnapshotStore:
         return [read_line(line) for line in result.stdout.split(b"\0") if line]
 
     async def changes(self, earlier: str, later: str) -> tuple[list[Blob], set[bytes]]:
-        """Files of `later` that are new or changed since `earlier`, and the paths that only `earlier` has.
+        """Files of `later` that are new or changed since `earlier`, and the paths that only `earlier` holds.
 
         Raises:
             InfrastructureFault: The store has lost one of them.
@@ -337,7 +337,7 @@ class SnapshotStore:
         return blobs, gone
 
     def contents(self, blobs: Iterable[Blob]) -> AsyncIterator[list[tuple[Blob, bytes]]]:
-        """Contents of files, in lists of about 32 MiB."""
+        """Yield the contents of files, in lists of about 32 MiB."""
         return read_blobs(self._git, blobs)
 
     async def kept(self) -> list[Kept]:
@@ -350,23 +350,23 @@ class SnapshotStore:
         return [Kept(label, commit, tree, int(taken)) for label, commit, tree, taken in found]
 
     async def gc(self, keep: frozenset[str]) -> int:
-        """Drop the snapshots of runs that are not in `keep`, but none taken by hand; return how many."""
+        """Drop the snapshots of runs that are not in `keep`, but no named checkpoints; return how many."""
         async with self._locked():
             await self._forget_caches()
             return await self._drop(lambda one: not one.name and one.run not in keep)
 
     async def drop(self, label: str) -> None:
-        """Drop the snapshot under a label, and what only it held."""
+        """Drop the snapshot under a label, and the objects that only it held."""
         async with self._locked():
             await self._drop(lambda one: one.label == label)
 
     async def forget(self, run: str) -> None:
-        """Drop all snapshots of a run; what only they held is removed once there are many packs."""
+        """Drop all snapshots of a run; objects that only they held are removed once there are many packs."""
         async with self._locked():
             await self._drop(lambda one: one.run == run, most_packs=_MOST_PACKS)
 
     async def _forget_caches(self) -> None:
-        """Remove what version 0.1 kept beside the stat cache, and of directories other than the workspace."""
+        """Remove files that version 0.1 kept beside the stat cache, and files of directories other than the workspace."""
         others = [path for path in (self.directory / "cache").glob("*") if path != self._cache_file]
         keys = {path.name.partition(".")[0] for path in others} - {self._cache_file.name}
         commands = "".join(f"delete refs/ringfence-last/{key}\n" for key in sorted(keys))
@@ -375,7 +375,7 @@ class SnapshotStore:
             path.unlink()
 
     async def _drop(self, is_dead: Callable[[Kept], bool], *, most_packs: int | None = None) -> int:
-        """Drop snapshots, and what only they held, at once or where there are more packs; return how many."""
+        """Drop snapshots, and objects that only they held, at once or if there are too many packs; return how many."""
         everything = await self.kept()
         dead = [one for one in everything if is_dead(one)]
         commands = "".join(f"delete refs/ringfence/{one.label}\n" for one in dead)
@@ -393,7 +393,7 @@ class SnapshotStore:
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:
-        """Hold this workspace's store alone; makes the store where it is new."""
+        """Lock this workspace's store exclusively; create the store if it does not exist."""
         make_private_dir(self.directory.parent)
         with (self.directory.with_suffix(".lock")).open("wb") as lock:
             with anyio.move_on_after(_LOCK_TIMEOUT_S) as deadline:

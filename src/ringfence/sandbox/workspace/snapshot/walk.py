@@ -1,8 +1,8 @@
-"""One walk over a whole tree: its files and which of them changed, special files, nested repositories, and its gaps.
+"""Walks over a whole tree: finds its files, those that changed, special files, nested repositories, and gaps.
 
-An agent may have worked there, so git is not asked: what it meets on its way (a fifo called `.gitignore`, rules that
-take for ever, gigabytes of names) would decide whether it ever answers. All that is gathered here is bounded, and what
-lies beyond a bound is named.
+An agent may have worked there, so git is not used: files on its way (a fifo called `.gitignore`, rules that take
+forever, gigabytes of names) could keep it from ever finishing. Everything collected here is bounded, and paths beyond a
+bound are named.
 """
 
 import errno
@@ -20,21 +20,21 @@ from ringfence.sandbox.workspace.tree import GONE, MAX_DEPTH, SET_ID, Tree, may_
 
 MAX_ENTRIES = 2_000_000
 MAX_NAMES_BYTES = 64 * 1024**2
-"""Of the paths of files: about what is held of them in memory."""
+"""Limit for the paths of files: about their size in memory."""
 ELSEWHERE = b"./"
-"""Stands for directories that are too many to be named: anywhere in the workspace."""
+"""Stands for directories that are too many to be named, anywhere in the workspace."""
 BEYOND = "beyond the number of files that are looked at"
 TOO_DEEP = "nested too deep to be looked at"
 UNREADABLE = "the directory cannot be read"
 NO_FILE = "neither a file nor a link"
 """Why a fifo, socket or device is not covered."""
 _MAX_WATCHED_BYTES = 16 * 1024**2
-"""Of the paths of each kind that is watched: a flood of one takes no room from another."""
+"""Limit for the paths of each watched kind, so that a flood of one kind does not displace another."""
 _MAX_PENDING_BYTES = 128 * 1024**2
-"""Of the names of directories that are still to be looked into."""
+"""Limit for the names of directories still to be visited."""
 _PATH_COST_BYTES = 128
 _AT_ONCE = 100_000
-"""Entries of one directory that are held at a time."""
+"""Number of entries of one directory that are held at a time."""
 _MAX_NAMED = 1000
 _SHOWN_LENGTH = 200
 _REPOSITORY_NAMES = frozenset({"head", "objects", "refs", "commondir"})
@@ -47,33 +47,33 @@ class Walk:
     """The result of a walk; paths are bytes relative to the root."""
 
     new: list[tuple[bytes, bytes]] = field(default_factory=list)
-    """Files and links that are not in the cache: directory, and names in it, separated by NUL."""
+    """Files and links that are not in the cache: by directory, the names in it, separated by NUL."""
     lost: set[bytes] = field(default_factory=set)
-    """Files of the cache that were removed or changed."""
+    """Files in the cache that were removed or changed."""
     suspects: dict[bytes, int] = field(default_factory=dict)
-    """Files that have to be read, and their sizes; for sparse files, which are not read, the size on disk."""
+    """Files that must be read, and their sizes; for sparse files, which are not read, the size on disk."""
     skipped: dict[bytes, str] = field(default_factory=dict)
-    """Files that are not covered, and directories (ending in a slash) not looked into to their end, and why."""
+    """Files that are not covered, and directories (ending in a slash) not visited completely, and why."""
     linked: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """Files with more than one hard link: the inode, and the number of links."""
     set_id: set[bytes] = field(default_factory=set)
     """Files among `suspects` with a set-user-ID or set-group-ID bit."""
     git_entries: set[bytes] = field(default_factory=set)
-    """Every `.git` below the root's own, wherever it is."""
+    """Every `.git` below the root's own, at any depth."""
     ignore_files: set[bytes] = field(default_factory=set)
-    """Every `.gitignore`, wherever it is."""
+    """Every `.gitignore` in any directory."""
     trusted: set[bytes] = field(default_factory=set)
-    """Files that the host runs or trusts by their name, wherever they are."""
+    """Files in any directory that the host runs or trusts because of their name."""
     specials: set[bytes] = field(default_factory=set)
-    """Sockets, fifos and devices, wherever they are."""
+    """Sockets, fifos and devices in any directory."""
     repositories: set[bytes] = field(default_factory=set)
     """HEAD and config of directories that git takes for a repository though they are not called `.git`."""
     unlocked: tuple[bytes, ...] = ()
-    """Directories on which the owner was given rights back; empty for the root."""
+    """Directories on which the owner's rights were restored; empty for the root."""
     blindness: str = ""
-    """Why there may be sockets and repositories that are not among these, and what to remove; empty: there are none."""
+    """Why these lists may lack sockets and repositories, and what to remove; empty if they are complete."""
     _named_count: int = 0
-    """How many directories are among those skipped."""
+    """Number of directories among `skipped`."""
 
     @property
     def is_cut(self) -> bool:
@@ -81,7 +81,7 @@ class Walk:
         return BEYOND in self.skipped.values()
 
     def new_folders(self, always: Container[bytes] = ()) -> set[bytes]:
-        """The directories that new files lie in, but for those in `always`, and those above them, but for the root."""
+        """The directories of new files, except files in `always`, and the directories above them, except the root."""
         folders: set[bytes] = set()
         for folder, names in self.new:
             if always and all(folder + b"/" + name in always for name in names.split(b"\0")):
@@ -92,7 +92,7 @@ class Walk:
         return folders
 
     def new_files(self, ignored: Container[bytes], always: Container[bytes]) -> set[bytes]:
-        """The paths of the new files, as far as there is room for them.
+        """Return the paths of the new files, as far as they fit.
 
         Args:
             ignored: Directories whose files are left out...
@@ -114,7 +114,7 @@ class Walk:
         return paths
 
     def suspect(self, path: bytes, status: os.stat_result) -> None:
-        """Note a file that has to be read; skip what is not a file."""
+        """Note a file that must be read; skip anything that is not a file."""
         self.note_links(path, status)
         if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):
             self.suspects[path] = status.st_blocks * 512 if may_be_hollow(status) else status.st_size
@@ -124,7 +124,7 @@ class Walk:
             self.skipped[path] = NO_FILE
 
     def note_links(self, path: bytes, status: os.stat_result) -> None:
-        """Remember a file that has more names."""
+        """Remember a file that has several names."""
         if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
             self.linked[path] = (status.st_ino, status.st_nlink)
 
@@ -134,7 +134,7 @@ class Walk:
             self.skipped[path] = os.strerror(error.errno or 0).lower()
 
     def look_at(self, tree: Tree, paths: Iterable[bytes]) -> None:
-        """Take files that the walk did not compare, for ones that have to be read."""
+        """Add files that the walk did not compare to those that must be read."""
         for path in sorted(paths):
             try:
                 status = tree.lstat(path)
@@ -145,7 +145,7 @@ class Walk:
                     self.suspect(path, status)
 
     def forget(self, paths: Iterable[bytes]) -> None:
-        """Leave out files that are not to be covered."""
+        """Remove files that are not covered."""
         for path in paths:
             self.lost.add(path)
             self.suspects.pop(path, None)
@@ -154,7 +154,7 @@ class Walk:
             self.set_id.discard(path)
 
     def cut(self, limit_bytes: int, first: Container[bytes]) -> None:
-        """Skip what is beyond a limit, preferring to keep the files in `first`."""
+        """Skip files beyond a limit, preferring to keep the files in `first`."""
         total = 0
         for path in sorted(self.suspects, key=lambda path: (path not in first, path)):
             total += self.suspects[path]
@@ -163,7 +163,7 @@ class Walk:
                 self.skipped[path] = f"beyond {limit_bytes} bytes in all"
 
     def close(self, folder: bytes, why: str) -> bool:
-        """Name a directory that was not looked into; whether it could be named."""
+        """Name a directory that was not visited; return whether it could be named."""
         place = folder + b"/" if folder and self._named_count < _MAX_NAMED else ELSEWHERE
         self._named_count += place not in self.skipped
         self.skipped.setdefault(place, why)
@@ -179,16 +179,16 @@ def walk(
     covered: Container[bytes] = (),
     shut: Container[bytes] | None = None,
 ) -> Walk:
-    """Walk over the tree at `root`; links are not entered. A root that cannot be read is `skipped`.
+    """Walk over the tree at `root` without following links. A root that cannot be read is `skipped`.
 
     Args:
         root: The directory.
         cached: Files whose status is compared.
-        gathers: Whether new files are wanted.
-        leave_out: Directories, ending in a slash, whose new files are not wanted.
-        covered: Files that are wanted wherever they are.
-        shut: Directories on which the owner's rights stay as they are; on others, what is needed to look is
-            given back. None: on all.
+        gathers: Whether to collect new files.
+        leave_out: Directories, ending in a slash, whose new files are not collected.
+        covered: Files that are collected in any directory.
+        shut: Directories on which the owner's rights stay as they are; on others, the rights needed to read them are
+        restored. None: they stay on all.
     """
     unlock = 0 if shut is None else stat.S_IRUSR | stat.S_IXUSR
     cached = cached or {}
@@ -204,16 +204,16 @@ def walk(
         return Walk(lost=lost, skipped={ELSEWHERE: reason}, blindness=f"the workspace: {reason}")
 
 
-@dataclass(slots=True)  # not frozen: those take four times as long to make
+@dataclass(slots=True)  # not frozen, as those take four times as long to create
 class _Folder:
-    """A directory to look into. It holds its own name only: the whole path of each would be room to flood."""
+    """A directory to visit. It holds only its own name: whole paths could be used to flood the memory."""
 
     above: "_Folder | None"
     name: bytes
     is_left_out: bool = False
     is_auto_executed: bool = False
     in_git: bool = False
-    """Whether it is a `.git` or lies in one: nothing but sockets and the like is looked for."""
+    """Whether it is a `.git` or is in one, where only special files are searched for."""
 
     @property
     def path(self) -> bytes:
@@ -242,7 +242,7 @@ class _Walker:
         self._leave_out = leave_out
         self._covered = covered
         self._pending = [_Folder(None, b"", is_left_out=not gathers)]
-        # The last: what is in them takes no room from what lies in the open.
+        # Last, so that their contents do not displace paths elsewhere.
         self._pending_git: list[_Folder] = []
         self._entries_left = MAX_ENTRIES
         self._pending_left = _MAX_PENDING_BYTES
@@ -250,7 +250,7 @@ class _Walker:
         self._watched_left: Counter[int] = Counter()
         self._parts: set[str] = set()
         self._crowds: Counter[bytes] = Counter()
-        """Entries below each directory at the top."""
+        """Number of entries below each directory at the top."""
 
     def walk(self) -> None:
         while pending := self._pending or self._pending_git:
@@ -271,7 +271,7 @@ class _Walker:
             self._lose(path, self._cached[path])
 
     def _read(self, folder: _Folder, path: bytes) -> None:
-        """Look into a directory, in parts of a bounded size; one entry too many means that not all was looked at."""
+        """Visit a directory in parts of a bounded size; one entry too many means that it was not visited completely."""
         fd = self._tree.directory(path)
         cached = {} if folder.in_git else self._cached.get(path, {})
         unseen = set(cached)
@@ -292,10 +292,10 @@ class _Walker:
     def _read_part(
         self, folder: _Folder, path: bytes, entries: Iterator[os.DirEntry[str]]
     ) -> tuple[int, list[bytes]]:
-        """How many the next entries are, and the names of files and links among them."""
+        """Return the number of the next entries, and the names of files and links among them."""
         names: list[bytes] = []
         is_plain, in_git = not folder.is_auto_executed, folder.in_git
-        encode = os.fsencode  # once: it is called fifty thousand times
+        encode = os.fsencode  # looked up once, as it is called fifty thousand times
         count = 0
         for count, entry in enumerate(itertools.islice(entries, _AT_ONCE), 1):  # noqa: B007 - used after the loop
             is_file = entry.is_file(follow_symlinks=False)
@@ -312,7 +312,7 @@ class _Walker:
     def _compare(
         self, folder: _Folder, path: bytes, fd: int, names: list[bytes], cached: dict[bytes, Entry]
     ) -> None:
-        """Compare the status of each file with what the cache has of it; those it does not have are new."""
+        """Compare the status of each file with its entry in the cache; files without an entry are new."""
         found, prefix = self.found, path + b"/" if path else b""
         new: list[bytes] = []
         look = os.stat
@@ -338,7 +338,7 @@ class _Walker:
             self._gather(path, b"\0".join(new))
 
     def _gather(self, folder: bytes, names: bytes) -> None:
-        """Take new files; where there is no room for more, their directory is named and the walk goes on."""
+        """Collect new files; if there is no room for more, name their directory and continue."""
         self._names_left -= len(folder) + len(names) + _PATH_COST_BYTES
         if self._names_left < 0:
             self.found.close(folder, BEYOND)
@@ -350,7 +350,7 @@ class _Walker:
         self.found.lost.update([prefix + name for name in names])
 
     def _look_at(self, entry: os.DirEntry[str], folder: _Folder, above: bytes) -> bool:
-        """Note what is of interest about an entry; whether it is a file or link that may be covered."""
+        """Note the relevant facts about an entry; return whether it is a file or link that may be covered."""
         name = os.fsencode(entry.name)
         path = above + b"/" + name if above else name
         is_dir = entry.is_dir(follow_symlinks=False)
@@ -360,7 +360,7 @@ class _Walker:
         if is_special:
             self._keep(path, self.found.specials)
         if folder.in_git or name == b".git":
-            # Git's own daemon listens in a git directory, and what else may, anywhere below.
+            # Git's own daemon listens in a git directory, and other programs may, anywhere below.
             if is_dir:
                 self._put_off(_Folder(folder, name, is_left_out=True, in_git=True), self._pending_git)
             return False
@@ -371,7 +371,7 @@ class _Walker:
         return not is_dir and not is_special
 
     def _watch(self, lowered: str, path: bytes, folder: _Folder, *, is_dir: bool) -> bool:
-        """Note an entry that git, or the host, heeds by its name; whether the host trusts it."""
+        """Note an entry whose name matters to git or the host; return whether the host trusts it."""
         if lowered in _REPOSITORY_NAMES:
             self._parts.add(lowered)
         trusts = folder.is_auto_executed or (
@@ -401,7 +401,7 @@ class _Walker:
             self.found.close(path.rpartition(b"/")[0], BEYOND)
 
     def _give_up_on(self, folder: bytes) -> None:
-        """What must be covered or guarded may lie there."""
+        """Note that files that must be covered or guarded may be there."""
         self.found.blindness = self.found.blindness or BEYOND
         self.found.close(folder, BEYOND)
 
@@ -409,7 +409,7 @@ class _Walker:
         if error.errno == errno.ENAMETOOLONG:
             self.found.close(path, TOO_DEEP)
             self.found.blindness = f"{_shown(path)} lies more than {MAX_DEPTH} directories deep, remove it"
-        # A git directory is guarded as a whole: what is shut in it stays shut.
+        # A git directory is guarded as a whole: directories in it stay closed.
         elif (not folder.in_git or folder.name == b".git") and not self.found.close(path, _reason(error)):
             self.found.blindness = (
                 f"{_shown(path)} and others: {_reason(error)}; give the right to, or remove them"
