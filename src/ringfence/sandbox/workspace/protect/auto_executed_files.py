@@ -1,12 +1,12 @@
-"""Files in a workspace that tools on the host run or trust by themselves, and how each is treated.
+"""Lists files in a workspace that tools on the host run or trust on their own, and how each is treated.
 
-`read_only`: an existing file is mounted read-only. `reported`: the agent may change it, as that is a part of ordinary
-work, and the change is listed as "runs on your machine". A file that does not exist cannot be a mount point, and making
-it would change the workspace: if an agent makes it, it is reported.
+`read_only`: an existing file is mounted read-only. `reported`: the agent may change it, as that is part of ordinary
+work, and the change is listed as "runs on your machine". A file that does not exist cannot be a mount point, and
+creating it would change the workspace: if an agent creates it, it is reported.
 
 Not in the tables, on purpose: code that runs only when you run the project (Makefile, package.json, conftest.py,
-setup.py, Dockerfile, and what ignored directories hold). Changing that is the
-agent's work; look at the diff. Nor is the git directory in them: the agent gets another one, see `git.private`.
+setup.py, Dockerfile, and the contents of ignored directories). Changing such code is the agent's work; look at the
+diff. Nor do they list the git directory, as the agent gets another one, see `git.private`.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class AutoExecutedFile:
     path: str
     treatment: Treatment
     because: str
-    """Which program runs or trusts it, as a clause."""
+    """The program that runs or trusts it, as a clause."""
     anywhere: bool
     """Whether it is reported in subdirectories as well; only the one at the top can be mounted read-only."""
 

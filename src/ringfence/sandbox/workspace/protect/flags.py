@@ -1,4 +1,4 @@
-"""Files that the host runs or trusts by their name, and those the user protects: which of the changed ones they are."""
+"""Flags changed files that the host runs or trusts because of their name, or that the user protects."""
 
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
@@ -10,13 +10,13 @@ _BY_NAME: dict[str, list[AutoExecutedFile]] = {}
 for _entry in AUTO_EXECUTED_FILES:
     _BY_NAME.setdefault(_entry.path.casefold().rpartition("/")[2], []).append(_entry)
 AUTO_EXECUTED_NAMES = frozenset(_BY_NAME)
-"""What `is_auto_executed` can hold for, by the last part of the path; a row with a `*` is looked for in changes only."""
+"""Last parts of the paths that `is_auto_executed` can match; rows with a `*` are searched for in changes only."""
 _STARRED = tuple(entry for entry in AUTO_EXECUTED_FILES if "*" in entry.path)
-"""Names by a pattern: one in any directory."""
+"""Rows whose name is a pattern, which matches in any directory."""
 
 
 def matches_any(paths: Iterable[str], patterns: Collection[str]) -> list[str]:
-    """Those of `paths` that a pattern, as in `.gitignore`, matches."""
+    """The paths that match a pattern, as in `.gitignore`."""
     if not patterns:
         return []
     spec = PathPatterns(patterns)
@@ -33,7 +33,7 @@ _DIRECTORIES, _DIRECTORIES_ANYWHERE = _directories(anywhere=False), _directories
 
 
 def flag(changed: Iterable[str]) -> list[str]:
-    """Those of the changed paths that run, or are trusted, on the user's machine without being asked for."""
+    """The changed paths that the user's machine runs or trusts without the user's command."""
     paths = sorted(set(changed))
     repositories = _bare_repositories(paths)
     return [path for path in paths if _is_flagged(path, repositories)]
@@ -44,7 +44,7 @@ def _is_flagged(path: str, repositories: Collection[str]) -> bool:
 
 
 def _is_in_place_of_directory(path: str) -> bool:
-    """Whether a file or link is where a directory has files that the host trusts: a link there leads to others."""
+    """Whether a file or link replaces a directory of files that the host trusts: a link there leads to other files."""
     parts = path.casefold().split("/")
     return path.casefold() in _DIRECTORIES or any(
         "/".join(parts[depth:]) in _DIRECTORIES_ANYWHERE for depth in range(len(parts))
@@ -67,7 +67,7 @@ def reason(path: str) -> str:
 
 def is_auto_executed(path: str) -> bool:
     """Whether tools on the host run or trust a file at this path, or in this directory, because of its name."""
-    # File systems that do not tell upper from lower case take `.GIT` for `.git`.
+    # Case-insensitive file systems take `.GIT` for `.git`.
     parts = path.casefold().split("/")
     if ".git" in parts:
         return True
@@ -76,7 +76,7 @@ def is_auto_executed(path: str) -> bool:
 
 
 def is_read_only(path: str) -> bool:
-    """Whether a file at this path, or in this directory, is one that an agent must not write to."""
+    """Whether an agent must not write to a file at this path, or in this directory."""
     return any(entry.treatment == "read_only" and _matches(path, entry) for entry in AUTO_EXECUTED_FILES)
 
 
@@ -91,7 +91,7 @@ def _matches(path: str, entry: AutoExecutedFile) -> bool:
 
 
 def _bare_repositories(paths: Iterable[str]) -> set[str]:
-    """HEAD and config of directories that git would take for a repository, whatever their name."""
+    """HEAD and config of directories that git would take for a repository, regardless of their name."""
     folders = set()
     for path in paths:
         parts = path.split("/")

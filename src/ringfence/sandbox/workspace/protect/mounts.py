@@ -1,10 +1,10 @@
-"""The mounts on a workspace: protected files read-only, sockets, fifos and devices masked; notes on hard links.
+"""Plans the mounts on a workspace: protected files read-only, special files masked; and notes on hard links.
 
 A mount of a directory shows its sockets, fifos and devices: through a socket, commands inside reach the program that
 listens on it outside, through a fifo the program that reads it. Those that exist at the start are masked. A directory
-that could not be examined may hold one that is not masked, or a repository that is not guarded, so it is refused or kept
-closed; a note would not be enough, as an earlier run may have closed it on purpose. A file with a name outside of the
-workspace (a hard link) cannot be protected by a mount, as both names are the same file: that is noted.
+that could not be examined may hold one that is not masked, or a repository that is not guarded, so it is refused or
+kept closed; a note would not be enough, as an earlier run may have closed it on purpose. A file with another name
+outside the workspace (a hard link) cannot be protected by a mount, as both names are the same file; this is noted.
 """
 
 import os
@@ -30,18 +30,18 @@ READ_ONLY_PATHS = tuple(
 )
 _MAX_PROTECTED = 500
 _MAX_WALKED = 5_000_000
-_MAX_HOPS = 40  # as Linux: path_resolution(7)
+_MAX_HOPS = 40  # as in Linux, see path_resolution(7)
 _SHOWN = 5
 _MAX_LINKS_LOOKED_AT = 2000
-"""Files in ignored directories (venvs, node_modules): enough to see whether links are made there."""
+"""Limit of files examined in ignored directories (venvs, node_modules): enough to find out whether links are made."""
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
 def check_own_git(workspace: Path) -> None:
-    """Refuse a `.git` that is mounted read-only, as no private one takes its place, and is a link or stranger.
+    """Refuse a `.git` that is a link or special file and would be mounted read-only, as no private one replaces it.
 
     Raises:
-        PolicyRefused: It is: a mount would land elsewhere, and git would follow it.
+        PolicyRefused: There is one: a mount would land elsewhere, and git would follow it.
     """
     git = workspace / ".git"
     if has_git(workspace) and not stat.S_ISDIR(git.lstat().st_mode) and not stat.S_ISREG(git.lstat().st_mode):
@@ -52,7 +52,7 @@ def check_own_git(workspace: Path) -> None:
 
 
 def git_entries(entries: Collection[bytes]) -> list[bytes]:
-    """Every `.git` below the workspace's own: git on the host runs the hooks and programs that it names.
+    """Every `.git` below the workspace's own, as git on the host runs the hooks and programs that it names.
 
     Raises:
         PolicyRefused: There are more than can be mounted upon.
@@ -67,7 +67,7 @@ def git_entries(entries: Collection[bytes]) -> list[bytes]:
 
 
 def closed_directories(closed: Mapping[bytes, str]) -> list[bytes]:
-    """Directories without read permission: an agent that runs as their owner could open them, and they are not examined.
+    """Directories without read permission, which are not examined, and which an agent run as their owner could open.
 
     Args:
         closed: Paths that were not examined, and why; directories end in a slash.
@@ -90,7 +90,7 @@ def closed_directories(closed: Mapping[bytes, str]) -> list[bytes]:
 
 
 def special_files(paths: Collection[bytes]) -> list[bytes]:
-    """Sockets, fifos and devices: they lead out, to the program at their other end or to a device.
+    """Sockets, fifos and devices, which lead out to the program at their other end or to a device.
 
     Raises:
         PolicyRefused: There are more than can be masked.
@@ -112,7 +112,7 @@ def _at_most(most: int, paths: Collection[bytes], too_many: str, *, rule: str) -
 
 
 def make_masks(workspace: Path, paths: Iterable[bytes]) -> tuple[BindMount, ...]:
-    """Mounts that put something that nothing can be sent to over paths in a workspace."""
+    """Mounts that cover paths in a workspace with a file to which no data can be sent."""
     return tuple(BindMount(COVER, workspace / os.fsdecode(path), read_only=True) for path in paths)
 
 
@@ -124,30 +124,29 @@ def make_mounts(
     source: Path | None = None,
     protect: Collection[str] = (),
 ) -> tuple[BindMount, ...]:
-    """The mounts upon a workspace that can be written, each that is not a mask with its parents upon themselves.
+    """The mounts on a writable workspace; except for masks, the parents of each are mounted on themselves, too.
 
-    A directory that something is mounted on cannot be renamed or removed, so its place cannot be taken by
-    another; this is why each parent, too, is mounted. Links are left alone: a mount would follow them. They
-    are reported; what they lead to in the workspace is read-only as well.
+    A mount point cannot be renamed, removed or replaced, which is why each parent is mounted, too. Links are not
+    mounted, as a mount would follow them. They are reported; their targets in the workspace are read-only, too.
 
     Args:
         workspace: Path inside.
-        read_only: Paths in it. Those that are there are mounted upon themselves.
-        masked: Those that are masked.
-        source: Directory on the host that is shown there, if another.
-        protect: Further patterns, as in `.gitignore`, of what may not be written. Each file or directory that
-            is there and matches is mounted; what appears later is reported.
+        read_only: Paths in it. Those that exist are mounted on themselves.
+        masked: Paths to mask.
+        source: Directory on the host that is shown there, if different.
+        protect: Further patterns, as in `.gitignore`, of paths that may not be written. Each existing file or
+        directory that matches is mounted; those that appear later are reported.
 
     Raises:
-        PolicyRefused: There are more files that match than can be mounted.
+        PolicyRefused: More files match than can be mounted.
     """
     source = source or workspace
     held = _held(source, workspace, read_only, protect)
     for path in masked:
-        # In the user's own git directory nothing can be renamed: it is replaced, or read-only as a whole.
+        # Nothing in the user's own git directory can be renamed: it is replaced, or read-only as a whole.
         held |= dict.fromkeys(_above(path) if not path.startswith(b".git/") else (), False) | held
     upon_themselves = tuple(
-        # What lies in a read-only place is not opened again by a mount that only holds it there.
+        # A mount that only keeps a path in place must not make a part of a read-only directory writable.
         BindMount(
             source / os.fsdecode(path),
             workspace / os.fsdecode(path),
@@ -155,7 +154,7 @@ def make_mounts(
         )
         for path, read_only in sorted(held.items(), key=lambda item: (item[0].count(b"/"), item[0]))
     )
-    # Masks come last: a directory that is mounted after them would show its sockets again.
+    # Masks come last, as a directory that is mounted after them would show its sockets again.
     return (*upon_themselves, *make_masks(workspace, masked))
 
 
@@ -179,15 +178,15 @@ def _held(
 
 
 def _behind_links(source: Path, workspace: Path, path: bytes) -> bytes | None:
-    """Where a path leads if links at or above it are followed; None if there are none, or it leads out.
+    """Resolve links at or above a path; None if there are none, or if the path leads out.
 
-    Nor is what leads into a `.git` named: an earlier run may have made the link, and a mount of the user's own git
-    directory would take the place of the private one.
+    Also None if it leads into a `.git`: an earlier run may have made the link, and a mount of the user's own git
+    directory would replace the private one.
 
     Args:
         source: Directory on the host that is shown as the workspace.
-        workspace: Path inside, with which absolute links begin.
-        path: Relative to it.
+        workspace: Path inside, the prefix of absolute links.
+        path: Path relative to it.
     """
     at, left, hops = list[bytes](), path.split(b"/"), 0
     while left:
@@ -218,13 +217,13 @@ def _behind_links(source: Path, workspace: Path, path: bytes) -> bytes | None:
 
 
 def _above(path: bytes) -> list[bytes]:
-    """The directories above a path, but for the top."""
+    """The directories above a path, except the top."""
     parts = path.split(b"/")
     return [b"/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def _matching(tree: Tree, patterns: Collection[str]) -> list[bytes]:
-    """Paths in the tree that match; of a directory that matches, only the directory itself."""
+    """Paths in the tree that match; for a matching directory, only the directory itself."""
     if not patterns:
         return []
     spec = PathPatterns(patterns)
@@ -249,7 +248,7 @@ def _matching(tree: Tree, patterns: Collection[str]) -> list[bytes]:
 
 
 def cover_note(specials: Collection[bytes]) -> tuple[str, ...]:
-    """Note what is masked; nothing where nothing is."""
+    """A note on what is masked; empty if nothing is."""
     what = "sockets, fifos and devices in the workspace are out of the agent's reach"
     return named_note(what, sorted(specials), most=_SHOWN)
 
@@ -265,9 +264,9 @@ def links_note(
 
     Args:
         tree: The workspace.
-        linked: Files with more than one name: inode, and how many names it has.
+        linked: Files with more than one name: the inode, and the number of names.
         ignored: Directories, ending in a slash, in which a bounded number of files is examined.
-        read_only: Paths that cannot be written inside, such as a virtual environment whose files are links to a cache.
+        read_only: Paths that cannot be written inside, such as a virtual environment with hard links to a cache.
     """
     found = dict(linked)
     closed = {*read_only, *(path + b"/" for path in read_only)}
@@ -292,7 +291,7 @@ def links_note(
 
 
 def _linked_in(tree: Tree, folder: bytes, limit: int) -> dict[bytes, tuple[int, int]]:
-    """Files with more than one name, among the first that are met."""
+    """Files with more than one name, among the first files found."""
     found: dict[bytes, tuple[int, int]] = {}
     pending = [folder]
     while pending and limit > 0:
@@ -314,7 +313,7 @@ def _linked_in(tree: Tree, folder: bytes, limit: int) -> dict[bytes, tuple[int, 
 
 
 def refuse_unseen(workspace: Path, blindness: str) -> None:
-    """Refuse to show a workspace that was not wholly looked over.
+    """Refuse to show a workspace that was not examined completely.
 
     Raises:
         PolicyRefused: It was not.
@@ -328,7 +327,7 @@ def refuse_unseen(workspace: Path, blindness: str) -> None:
 
 
 def check_roots_files(workspace: Path) -> None:
-    """Refuse root's workspace where it would show more than the files of an ordinary project.
+    """Refuse root's workspace if it would show more than the files of an ordinary project.
 
     Inside, root's files belong to the sandbox's user. The kernel clears a set-id bit or a file capability when a file is
     written, but not when it is written through a mapping (mmap(2)). And the owner of a read-only file can make it
@@ -357,7 +356,7 @@ def check_roots_files(workspace: Path) -> None:
 
 
 def _privileged(tree: Tree) -> Iterator[bytes]:
-    """Files that give rights to whoever runs them. Git directories are not looked into: none is writable inside."""
+    """Files that give rights to the user that runs them. Skips git directories, none of which is writable inside."""
     for folder, names in tree.walk(MAX_ENTRIES):
         for name in map(os.fsencode, names):
             path = folder + b"/" + name if folder else name
@@ -374,7 +373,7 @@ def _has_capabilities(tree: Tree, path: bytes) -> bool:
         return "security.capability" in os.listxattr(
             b"/proc/self/fd/%d/%s" % (directory, name), follow_symlinks=False
         )
-    except OSError:  # the file system has none, or the file is gone
+    except OSError:  # the file system does not support them, or the file is gone
         return False
 
 

@@ -1,10 +1,10 @@
-"""Git repositories that a run made in its workspace: later runs do not use them, and an undo removes them.
+"""Tracks git repositories that a run made in its workspace: later runs do not use them, and an undo removes them.
 
-A `.git` that a run made is an agent's work, in whichever workspace it is found. It is remembered outside of the
-workspace, by device, inode and time of birth, as the workspace may be renamed, or be the directory around it next time.
-A copy is another file: a user who has examined the repository and trusts it makes a copy. Before a run the absence of a
-`.git` is stored, since a run that is killed cannot report what it made. An undo moves each repository as a whole into
-the run's record and deletes nothing, as somebody else may have put work into it since.
+A `.git` that a run made is an agent's work, in whichever workspace it is found. It is remembered outside the workspace,
+by device, inode and time of birth, as the workspace may be renamed, and the next one may be the directory around it. A
+copy is another file: a user who has examined the repository and trusts it makes a copy. Before a run the absence of a
+`.git` is stored, as a run that is killed cannot report what it made. An undo moves each whole repository into the run's
+record and deletes nothing, as others may have put work into it since.
 """
 
 import ctypes
@@ -29,9 +29,9 @@ from ringfence.sandbox.workspace.tree import Tree
 
 _FOLDER = "untrusted-git"
 _EXPECTED_NONE = "none"
-"""Ends the name of the file that says that a workspace had no `.git` when a run began."""
+"""Suffix of the name of the file that says that a workspace had no `.git` when a run began."""
 _ALL_WITHIN = "within"
-"""Ends the name of the file that says that no repository below a workspace is used."""
+"""Suffix of the name of the file that says that no repository below a workspace is used."""
 _TAKEN_OUT = "undone-git"
 _MAX_ONE_BY_ONE = 1000
 _AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME = -100, 0x100, 0x800
@@ -47,22 +47,22 @@ class _Mark(msgspec.Struct, forbid_unknown_fields=True):
     inode: int
     run: str
     born_ns: int = 0
-    """0: not known."""
+    """Time of birth; 0 if it is not known."""
 
 
 def expect_no_git(workspace: Path, run: str, state: Path) -> None:
-    """Write down, before a run, that the workspace has no `.git`, where it has none.
+    """Record before a run that the workspace has no `.git`, if it has none.
 
     Raises:
         InfrastructureFault: It cannot be written.
     """
-    why_untrusted(workspace, state)  # what a killed run left is dealt with first
+    why_untrusted(workspace, state)  # first handles what a killed run left
     if not has_git(workspace):
         _write(_file(workspace, _EXPECTED_NONE, state), _Mark(0, 0, run))
 
 
 def settle_git(workspace: Path, state: Path) -> None:
-    """Remember a `.git` that has come since `expect_no_git` as an agent's. Called when a run ends, in whatever way.
+    """Remember a `.git` that appeared since `expect_no_git` as an agent's. Called when a run ends in any way.
 
     Raises:
         InfrastructureFault: It cannot be written.
@@ -75,7 +75,7 @@ def settle_git(workspace: Path, state: Path) -> None:
 
 
 def distrust(around: Path, run: str, state: Path) -> None:
-    """Remember the `.git` in a directory, if there is one, as one that `run` made.
+    """Remember the `.git` in a directory, if there is one, as made by `run`.
 
     Raises:
         InfrastructureFault: It cannot be written.
@@ -88,12 +88,12 @@ def distrust(around: Path, run: str, state: Path) -> None:
 def distrust_all(workspace: Path, entries: Collection[str], *, run: str, state: Path) -> None:
     """Remember each `.git` that a run made in its workspace: a later run may be given the directory around one.
 
-    Of more than can be remembered one by one, all that lie in the workspace are distrusted from now on.
+    If there are more than can be remembered, all repositories in the workspace are distrusted from now on.
 
     Args:
-        workspace: Resolved.
+        workspace: The resolved path.
         entries: Paths in it, each of a `.git`.
-        run: Who made them.
+        run: The run that made them.
         state: The state directory.
 
     Raises:
@@ -106,7 +106,7 @@ def distrust_all(workspace: Path, entries: Collection[str], *, run: str, state: 
 
 
 def why_untrusted(workspace: Path, state: Path) -> str | None:
-    """A note for the user about a `.git` that a run made; None where it is another, or none."""
+    """A note for the user about a `.git` that a run made; None if there is none, or another."""
     if not has_git(workspace):
         return None
     try:
@@ -134,7 +134,7 @@ def why_untrusted(workspace: Path, state: Path) -> str | None:
 
 
 def _note_on_unrecorded(workspace: Path, expected: _Mark, state: Path) -> str:
-    """The note on a repository that appeared during a run that is still going on, or was interrupted."""
+    """The note on a repository that appeared during a run that is still active or was interrupted."""
     if read_holder(workspace, state) == expected.run:
         return f"the git repository is not used: run {expected.run!r}, which goes on, made it"
     settle_git(workspace, state)
@@ -156,7 +156,7 @@ def _write(file: Path, mark: _Mark) -> None:
 
 
 def _is_same(mark: _Mark, found: _Mark) -> bool:
-    """Whether it is that one: an inode's number is given again to another, which is born later."""
+    """Whether this is the same file: a reused inode number belongs to a file with a later time of birth."""
     is_born_with_it = 0 in (mark.born_ns, found.born_ns) or mark.born_ns == found.born_ns
     return (mark.device, mark.inode) == (found.device, found.inode) and is_born_with_it
 
@@ -170,7 +170,7 @@ def _mark_of(git: Path, run: str) -> _Mark | None:
 
 
 def _born_ns(path: Path) -> int:
-    """When a file was made, which `os` does not say; 0 where it cannot be had (statx(2))."""
+    """The time of birth of a file, which `os` does not report; 0 if it is not available (statx(2))."""
     answer = ctypes.create_string_buffer(_STATX_BYTES)
     with suppress(AttributeError, OSError):
         statx = ctypes.CDLL(None).statx
@@ -192,10 +192,10 @@ def _file_of(mark: _Mark, state: Path) -> Path:
 
 @frozen
 class Retired:
-    """Which repositories were moved, and which could not be."""
+    """The repositories that were moved, and those that could not be."""
 
     moved: tuple[tuple[str, str], ...] = ()
-    """Where each `.git` was, relative to the workspace, and the path that it has now."""
+    """The former path of each `.git`, relative to the workspace, and its new path."""
     stuck: tuple[tuple[str, str], ...] = ()
     """Each `.git` that could not be moved, and why."""
 
@@ -203,13 +203,13 @@ class Retired:
 def retire_repositories(workspace: Path, entries: Iterable[str], *, run_dir: Path, state: Path) -> Retired:
     """Move each `.git` that a run made out of the workspace.
 
-    A repository that somebody else has made in the same place since then is left alone and not reported.
+    A repository that another has made in the same place since then is left alone and not reported.
 
     Args:
-        workspace: Resolved.
+        workspace: The resolved path.
         entries: Paths in it.
-        run_dir: The run's directory, which takes them. Where that is on another file system, they stay where they are
-            under a name that git does not look for.
+        run_dir: The run's directory, to which they are moved. If it is on another file system, they stay in place under
+        a name that git does not look for.
         state: The state directory.
     """
     moved, stuck = [], []
@@ -231,7 +231,7 @@ def _move(workspace: Path, path: bytes, run_dir: Path) -> Path:
         if status is not None and stat.S_ISDIR(status.st_mode):
             tree.directory(
                 path
-            )  # to move a directory takes the right to write in it, which is given back here
+            )  # moving a directory requires the right to write in it, which is restored here
         parent, name = tree.parent(path)
         try:
             os.rename(name, target, src_dir_fd=parent)
