@@ -1,1 +1,1 @@
-"""The workspace: whose it is, what it was before a run, and how changes come back out."""
+"""The workspace: its owner, its state before a run, and how changes are brought back."""

@@ -1,10 +1,10 @@
-"""One run, undo or apply at a time changes a workspace itself: two could not be told apart, nor undone one by one.
+"""Locks workspaces: one run, undo or apply at a time changes one, as two could not be distinguished or undone singly.
 
-Nor may one change a directory that another's workspace lies in, or that lies in it: from there, it could put another
-directory in a place that is just being mounted.
+Nor may a run change a directory above or below another's workspace: from there, it could replace a directory that is
+just being mounted.
 
 Each workspace has a file in the state directory, with an exclusive `flock` that the kernel releases when its holder
-dies. The file names the holder and the workspace. Files are opened, locked and removed under a lock of their own.
+dies. The file names the holder and the workspace. Files are opened, locked and removed under a separate lock.
 """
 
 import fcntl
@@ -20,21 +20,21 @@ from ringfence.errors import InfrastructureFault, PolicyRefused, next_step
 from ringfence.flock import try_lock
 
 BUSY = "workspace-busy"
-"""The rule by which a workspace that another run has is refused."""
+"""The rule that refuses a workspace that another run holds."""
 _TEXT_LIMIT = 8192
 _GATE = "workspaces.gate"
 _GATE_WAIT_S = 10.0
 _GATE_LOOK_S = 0.02
 _LOCK_NAMES = f"{'?' * hashlib.sha256().digest_size * 2}.lock"
-"""The directory has locks of other things, too."""
+"""Prefix of the lock files; the directory has other locks, too."""
 
 
 class WorkspaceBusy(PolicyRefused):
     """Another run is working on the workspace.
 
     Args:
-        problem: Which run works where.
-        standing: Name of the standing sandbox whose run that is, if it is one's.
+        problem: The run and its workspace.
+        standing: Name of the standing sandbox that the run belongs to, if any.
     """
 
     def __init__(self, problem: str, standing: str | None = None) -> None:
@@ -53,13 +53,13 @@ def held(workspace: Path, *, by: str, state: Path) -> Iterator[None]:
     """Hold a workspace while its files are written.
 
     Args:
-        workspace: Resolved; it need not be there, or be of any use.
-        by: Who writes, which others see.
+        workspace: The resolved path, which need not exist or be a usable workspace.
+        by: Name of the holder, shown to others.
         state: The state directory.
 
     Raises:
-        PolicyRefused: Somebody else holds it, or one above or in it (`workspace-busy`).
-        InfrastructureFault: The lock cannot be made.
+        PolicyRefused: Another holds it, or a workspace above or in it (`workspace-busy`).
+        InfrastructureFault: The lock cannot be created.
     """
     with _gate(state) as folder:
         for other, its_holder in _held_workspaces(folder):
@@ -67,7 +67,7 @@ def held(workspace: Path, *, by: str, state: Path) -> Iterator[None]:
                 raise _busy(its_holder, other, workspace)
         lock = _open(folder / f"{hashlib.sha256(os.fsencode(workspace)).hexdigest()}.lock")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # free: the file is new
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # cannot fail, as the file is new
             os.ftruncate(lock, 0)
             os.pwrite(lock, by.encode() + b"\n" + os.fsencode(workspace), 0)
         except BaseException:
@@ -80,10 +80,10 @@ def held(workspace: Path, *, by: str, state: Path) -> Iterator[None]:
 
 
 def read_holder(workspace: Path, state: Path) -> str | None:
-    """Who holds a workspace now; None if nobody does.
+    """Return the current holder of a workspace; None if it is free.
 
     Raises:
-        InfrastructureFault: The locks cannot be looked at.
+        InfrastructureFault: The locks cannot be read.
     """
     with _gate(state) as folder:
         return dict(_held_workspaces(folder)).get(workspace)
@@ -91,7 +91,7 @@ def read_holder(workspace: Path, state: Path) -> str | None:
 
 @contextmanager
 def _gate(state: Path) -> Iterator[Path]:
-    """The directory of locks, which one at a time looks at and takes hold in; that is quick."""
+    """Yield the directory of locks under a lock that is held only briefly."""
     folder = make_private_dir(state / "locks")
     gate = _open(folder / _GATE)
     try:
@@ -109,7 +109,7 @@ def _gate(state: Path) -> Iterator[Path]:
 
 
 def _held_workspaces(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Each workspace that is held, and by whom; the files of those that nobody holds any more are removed."""
+    """Each held workspace and its holder; remove the files of workspaces that are no longer held."""
     for path in folder.glob(_LOCK_NAMES):
         lock = _open(path)
         try:

@@ -1,8 +1,8 @@
-"""Opens a workspace, in one way for runs, sandboxes, checkpoints and inspection.
+"""Opens a workspace in the same way for runs, sandboxes, checkpoints and inspection.
 
-`open_workspace` resolves the path, refuses directories whose change no snapshot could undo, decides by one table for all
-backends as which user a sandbox works there and how the workspace is shown, locks it where sandboxes write to the
-directory itself, and examines its git directory. `placement` then prepares what a sandbox sees of it.
+`open_workspace` resolves the path, refuses directories whose changes no snapshot could undo, decides by one table for
+all backends as which user a sandbox works there and how the workspace is shown, locks it if sandboxes write to the
+directory itself, and examines its git directory. `placement` then prepares the sandbox's view of it.
 """
 
 import grp
@@ -45,7 +45,7 @@ class Workspace:
     """The workspace of one run or sandbox."""
 
     path: Path
-    """Resolved; it has the same path inside."""
+    """The resolved path, which is the same inside."""
     state: Path
     """The state directory."""
     mode: WorkspaceMode
@@ -53,15 +53,15 @@ class Workspace:
     owner: Actor
     """The user as which host code reads and writes its files."""
     placement: Placement
-    """What a launch needs to know of it; `open_workspace` sets the workspace itself, without mounts."""
+    """Its placement for a launch; `open_workspace` sets the workspace itself, without mounts."""
     traits: Traits = Traits()
-    """Of the backend: whether it fences, and whether files are uploaded and downloaded."""
+    """Traits of the backend: whether it fences, and whether files are uploaded and downloaded."""
     layout: GitLayout | None = None
-    """Its git directory, where that is used."""
+    """Its git directory, if that is used."""
     settings: UserSettings = UserSettings()
-    """What the git configuration of its owner sets."""
+    """Settings of its owner's git configuration."""
     own_environment: tuple[bytes, ...] = ()
-    """The virtual environment that ringfence runs from, where it lies in the workspace: read-only inside."""
+    """The virtual environment that ringfence runs from if it is in the workspace: read-only inside."""
     repositories: tuple[PrivateGit, ...] = ()
     """The private git directories whose commits are fetched: the workspace's own, then those of submodules."""
     notes: tuple[str, ...] = ()
@@ -79,12 +79,12 @@ class Workspace:
 
     @property
     def obeyed_files(self) -> list[bytes]:
-        """Files in it that the user's git runs or follows, which an agent therefore may not write."""
+        """Files in it that the user's git runs or reads, so that an agent may not write them."""
         return [os.fsencode(path) for path in self.settings.obeyed if path != "."]
 
     @property
     def obeyed_paths(self) -> list[bytes]:
-        """`obeyed_files`, and paths where the user's git would run a file if there was one."""
+        """`obeyed_files`, and paths where the user's git would run a file if it existed."""
         return [*self.obeyed_files, *map(os.fsencode, self.settings.obeyed_if_created)]
 
 
@@ -97,20 +97,20 @@ async def open_workspace(
     holder: str | None,
     traits: Traits,
 ) -> AsyncIterator[Workspace]:
-    """Resolve a workspace, decide how it is shown, lock it if sandboxes write to it, and examine its git directory.
+    """Resolve a workspace, decide how to show it, lock it if sandboxes write to it, and examine its git directory.
 
     Args:
         path: As named by the user.
-        mode: The mode that was asked for; None: by the table of `choose_user_and_mode`.
+        mode: The requested mode; None: as the table of `choose_user_and_mode` says.
         state: The state directory.
         holder: Name of the lock's holder, shown to others: a run's id. None: the workspace is not locked.
-        traits: Of the backend. Where it does not fence, commands work on the workspace itself, as the caller.
+        traits: Traits of the backend. Without a fence, commands work on the workspace itself, as the caller.
 
     Raises:
-        UsageError: It is absent, no directory, or unreadable.
+        UsageError: It is absent, not a directory, or unreadable.
         PolicyRefused: It may not be a workspace, or not in this mode; or another run holds it, or one above or in it
-            (`workspace-busy`).
-        InfrastructureFault: The lock cannot be made, or git did not answer.
+        (`workspace-busy`).
+        InfrastructureFault: The lock cannot be created, or git did not respond.
     """
     resolved = await anyio.to_thread.run_sync(lambda: check_workspace(path, home=Path.home(), state=state))
     user, mode = _choose_for(resolved, mode, traits)
@@ -186,12 +186,12 @@ _SYSTEM = (
     "/usr",
 )
 _SHARED = ("/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/var")  # noqa: S108
-"""Refused themselves; a directory in one may be a workspace."""
+"""Directories that are refused themselves; a directory in one may be a workspace."""
 
 
 @frozen
 class Candidate:
-    """A directory that may become a workspace, and the paths it is compared with, all resolved."""
+    """A candidate for a workspace, and the paths it is compared with, all resolved."""
 
     workspace: Path
     homes: tuple[Path, ...]
@@ -245,7 +245,7 @@ def check_workspace(workspace: Path, *, home: Path, state: Path) -> Path:
     """Return the path of a workspace with all links resolved.
 
     Raises:
-        UsageError: It is absent, or no directory.
+        UsageError: It is absent, or not a directory.
         PolicyRefused: A row of `REFUSALS` applies, or root would follow another user's link.
     """
     try:
@@ -259,7 +259,7 @@ def check_workspace(workspace: Path, *, home: Path, state: Path) -> Path:
         raise UsageError(
             f"workspace {str(workspace)!r} is no directory; name the directory the agent shall work in"
         )
-    # Not strict: a state directory may not have been made yet.
+    # Not strict: a state directory may not exist yet.
     candidate = Candidate(resolved, (home.resolve(), *_owner_home(resolved)), state.resolve())
     for refusal in REFUSALS:
         if refusal.applies(candidate):
@@ -279,7 +279,7 @@ def _owner_home(path: Path) -> tuple[Path, ...]:
 
 
 def _refuse_foreign_links(workspace: Path) -> None:
-    """Refuse a path with another user's link in it: root could follow it to files that this user may not read."""
+    """Refuse a path with another user's link in it: root could follow it to files that user may not read."""
     path = workspace.absolute()
     for part in (path, *path.parents):
         status = part.lstat()
@@ -313,24 +313,24 @@ def _check_reachable(workspace: Path, owner: Actor) -> None:
         raise UsageError(f"workspace {str(workspace)!r} {problem}") from exc
 
 
-# --- where ringfence itself runs from
+# --- the directories that ringfence itself runs from
 
 _NEEDED = ("anyio", "msgspec", "pydantic")
-"""Some dependencies of ringfence: the others are loaded from the same directories."""
+"""Some dependencies of ringfence; the others are loaded from the same directories."""
 
 
 def check_own_program(workspace: Path) -> tuple[bytes, ...]:
-    """Check that the program that runs ringfence does not lie in the workspace, where an agent could change it.
+    """Check that the program that runs ringfence is not in the workspace, where an agent could change it.
 
-    The virtual environment that ringfence runs from may lie there, as it can be mounted read-only. So may the directory
-    of the user's script. That directory is moved to the end of `sys.path`, so that no file that an agent puts there
-    can take the place of a module that is imported later.
+    The virtual environment that ringfence runs from may be there, as it can be mounted read-only. So may the directory
+    of the user's script, which is moved to the end of `sys.path`, so that no file that an agent puts there can replace a
+    module that is imported later.
 
     Returns:
-        Paths that have to be read-only inside, relative to the workspace.
+        Paths that must be read-only inside, relative to the workspace.
 
     Raises:
-        PolicyRefused: Ringfence, its interpreter or a module path lies elsewhere in the workspace.
+        PolicyRefused: Ringfence, its interpreter or a module path is elsewhere in the workspace.
     """
     resolved = os.path.realpath(workspace)
     own = _own_paths()
@@ -370,9 +370,9 @@ def _own_paths() -> list[str]:
 def _lies_in(path: str, workspace: str) -> bool:
     try:
         place = str(Path(path).absolute())
-    except FileNotFoundError:  # relative to a directory that is gone: nothing is found there
+    except FileNotFoundError:  # relative to a directory that is gone, where nothing is found
         return False
-    # Each path on the way counts: a venv's python can lie in the workspace and be a link that leads out of it, and
+    # Each path on the way matters: a venv's python in the workspace can be a link that leads out of it, and
     # `project/sub/../../venv` passes through a directory in which an agent can put a link.
     inner = workspace.rstrip("/") + "/"
     passed = (*_paths_on_the_way(place), os.path.realpath(place))
@@ -384,7 +384,7 @@ def _paths_on_the_way(path: str) -> Iterator[str]:
     place = "/"
     for part in path.split("/"):
         if part not in ("", "."):
-            place = os.path.normpath(os.path.join(place, part))  # noqa: PTH118 -- `..` of a text is wanted
+            place = os.path.normpath(os.path.join(place, part))  # noqa: PTH118 -- applies `..` to the text
             yield place
 
 
@@ -392,7 +392,7 @@ def _paths_on_the_way(path: str) -> Iterator[str]:
 
 
 def _choose_for(workspace: Path, asked: WorkspaceMode | None, traits: Traits) -> tuple[Actor, WorkspaceMode]:
-    """Choose the user of a sandbox and the mode; without a fence, the caller and mode `bind`."""
+    """Choose the user of a sandbox and the mode; without a fence, these are the caller and `bind`."""
     if traits.is_fence:
         return choose_user_and_mode(Actor.current(), owner_of(workspace), asked=asked, unseen=traits.unseen)
     if asked not in (None, "bind"):
@@ -407,7 +407,7 @@ def _choose_for(workspace: Path, asked: WorkspaceMode | None, traits: Traits) ->
 def choose_user_and_mode(
     caller: Actor, owner: Actor, *, asked: WorkspaceMode | None, unseen: str | None = None
 ) -> tuple[Actor, WorkspaceMode]:
-    """Choose as which user of the host a sandbox runs, and how the workspace is shown to it.
+    """Choose the host user as which a sandbox runs, and how the workspace is shown to it.
 
     ========  ==================  =========================  ==================================
     caller    workspace of        runs as                    mode, unless another is asked for
@@ -418,17 +418,17 @@ def choose_user_and_mode(
     root      root                the reserved id            `clone`; `bind` by an idmapped mount
     ========  ==================  =========================  ==================================
 
-    Where the engine does not see this machine's files, it is `clone` for all, and `bind` is refused. Group 0 is never
+    If the engine does not see this machine's files, the mode is `clone` for all, and `bind` is refused. Group 0 is never
     used: the reserved id takes its place.
 
     Args:
         caller: Who runs ringfence.
         owner: Owner of the workspace, with its primary group.
-        asked: The mode that was asked for, if any.
+        asked: The requested mode, if any.
         unseen: Why this machine's directories cannot be mounted, if they cannot.
 
     Raises:
-        PolicyRefused: `bind` was asked for and is not possible; or a user or group has the reserved id.
+        PolicyRefused: `bind` was requested and is not possible; or a user or group has the reserved id.
     """
     user, binds = caller, caller.uid == owner.uid
     if caller.uid == 0 != owner.uid:

@@ -1,4 +1,4 @@
-"""Makes what a sandbox is shown of a workspace: a private git directory, the copy in mode `clone`, and mounts."""
+"""Prepares a sandbox's view of a workspace: a private git directory, the copy in mode `clone`, and mounts."""
 
 import os
 import shlex
@@ -45,21 +45,21 @@ async def place_workspace(
     start: Snapshot | str | None = None,
     reader: Actor | None = None,
 ) -> Workspace:
-    """Make what a sandbox is shown of a workspace.
+    """Prepare a sandbox's view of a workspace.
 
     Args:
         workspace: From `open_workspace`.
-        directory: Takes the private git directory and the clone; goes when no sandbox needs them any more.
-        found: What is in the workspace. None: nothing is guarded, for a copy that is thrown away or the bare host.
+        directory: Holds the private git directory and the clone; removed when no sandbox needs them any more.
+        found: The walk of the workspace. None: nothing is guarded, for a temporary copy or the bare host.
         protect: Patterns, as in `.gitignore`, of further paths that the agent may not write.
-        start: The snapshot that a clone starts from; one that was taken just now is copied from where it was taken.
-        reader: The user that reads it there, if not the workspace's owner.
+        start: The snapshot that a clone starts from; one that was just taken is copied from the directory it is of.
+        reader: The user that reads that directory, if not the workspace's owner.
 
     Returns:
-        The workspace with its placement, the git directories that were made, and notes on what was done.
+        The workspace with its placement, the git directories that were made, and notes.
 
     Raises:
-        PolicyRefused: There is more in it than can be guarded, or it was not looked over to its end.
+        PolicyRefused: It has more files than can be guarded, or the walk did not reach its end.
         InfrastructureFault: Git failed or the disk is full.
     """
     source = workspace.path
@@ -76,10 +76,10 @@ async def place_workspace(
     placement = replace(
         workspace.placement,
         workspace_source=source,
-        # The last: what is mounted upon itself would show the submodules' own `.git` again.
+        # Last, as a directory that is mounted on itself would show the submodules' own `.git` again.
         mounts=(*mounts, *inner),
         upload="none" if workspace.traits.sees_host_files else "all",
-        # A copy that is thrown away is not downloaded.
+        # A temporary copy is not downloaded.
         is_downloaded=not workspace.traits.sees_host_files
         and workspace.mode == "clone"
         and found is not None,
@@ -100,9 +100,9 @@ async def place_workspace(
 
 @asynccontextmanager
 async def open_copy(workspace: Workspace, snapshot: Snapshot) -> AsyncIterator[Placement]:
-    """A copy of a run's last snapshot at the same path inside, to be thrown away; the workspace is not touched.
+    """Prepare a temporary copy of a run's last snapshot at the same path inside; the workspace is not touched.
 
-    The private git directory is the user's repository as it is now: commits fetched since are in it.
+    The private git directory is made from the user's repository as it is now, with commits imported since.
 
     Raises:
         RecordError: The snapshot is gone.
@@ -114,7 +114,7 @@ async def open_copy(workspace: Workspace, snapshot: Snapshot) -> AsyncIterator[P
 
 
 def protected_placement(workspace: Workspace, protect: Collection[str]) -> Placement:
-    """What is known of a workspace's placement before anything is made for it: for `ringfence config policy show`."""
+    """The placement of a workspace as known before anything is made for it, for `ringfence config policy show`."""
     if not workspace.traits.is_fence or workspace.mode == "read_only":
         return workspace.placement
     read_only = (*READ_ONLY_PATHS, *workspace.own_environment)
@@ -128,7 +128,7 @@ def _mounts(
     found: Walk | None,
     protect: Collection[str],
 ) -> tuple[BindMount, ...]:
-    """What is mounted upon the workspace, in order: the private git directory first."""
+    """The mounts on the workspace, in order: the private git directory first."""
     mounts = git.mounts if git is not None else ()
     if found is None:
         return mounts
@@ -154,12 +154,12 @@ def _mounts(
 
 
 def _reachable_specials(found: Walk, git: PrivateGit | None) -> list[bytes]:
-    """Those that an agent could get at: its private git directory hides what is in the user's."""
+    """The paths that an agent could reach: its private git directory hides those in the user's."""
     return [path for path in found.specials if git is None or not path.startswith(b".git/")]
 
 
 async def _make_git(workspace: Workspace, directory: Path) -> PrivateGit | None:
-    """A git directory for the agent; where nothing is written, one that is thrown away."""
+    """Make a git directory for the agent; a temporary one if nothing is written."""
     is_uploaded = not workspace.traits.sees_host_files
     if (
         workspace.layout is None
@@ -180,7 +180,7 @@ async def _make_git(workspace: Workspace, directory: Path) -> PrivateGit | None:
 async def _make_submodules(
     workspace: Workspace, directory: Path, found: Walk | None, git: PrivateGit | None
 ) -> tuple[tuple[PrivateGit, ...], tuple[str, ...]]:
-    """Git directories for the submodules; a clone has none: there they are plain directories."""
+    """Make git directories for the submodules; not in a clone, where submodules are plain directories."""
     layout = workspace.layout
     if git is None or found is None or layout is None or layout.refused or workspace.mode != "bind":
         return (), ()
@@ -201,7 +201,7 @@ async def _make_clone(
     start: Snapshot | str,
     reader: Actor | None,
 ) -> Path:
-    """A directory with the files of a snapshot."""
+    """Make a directory with the files of a snapshot."""
     clone = directory / "work"
     clone.mkdir(mode=0o700)
     if git is not None:
@@ -212,8 +212,8 @@ async def _make_clone(
 
 
 def subdirectory_note(workspace: Path) -> tuple[str, ...]:
-    """Note that the workspace is a part of a larger repository. A home that is a repository does not count."""
-    home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() raises where there is none
+    """Note if the workspace is part of a larger repository, other than a home that is a repository."""
+    home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() raises if there is no home
     if has_git(workspace):
         return ()
     for folder in workspace.parents:

@@ -1,4 +1,4 @@
-"""The record of what a run did to its workspace; applies it and takes it back."""
+"""Records the changes that a run made to its workspace, applies them and undoes them."""
 
 import os
 from collections.abc import Callable
@@ -22,11 +22,11 @@ from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 _FILE = "work.json"
 _REVERTED = "reverted"
-"""Label of the state that `undo` returns to, once `apply` has overwritten files that the user had changed."""
+"""Label of the state that `undo` restores after `apply` has overwritten files that the user had changed."""
 _REAPPLIED = "reapplied"
-"""Label of the state that `apply` returns to, once `undo` has overwritten files that the user had changed."""
+"""Label of the state that `apply` restores after `undo` has overwritten files that the user had changed."""
 _PATHS = frozenset({"workspace", "clone", "git_appeared", "refs", "committed"})
-"""Fields whose texts may hold bytes that are no UTF-8."""
+"""Fields whose texts may hold bytes that are not UTF-8."""
 
 
 class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     workspace: str
-    """Resolved; bytes that are no UTF-8 as surrogate escapes, written `\\udcxx`."""
+    """The resolved path; bytes that are not UTF-8 are surrogate escapes, written `\\udcxx`."""
     mode: str
     uid: int
     """The owner of the workspace: files are written as this user."""
@@ -42,9 +42,9 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
     before: str
     """Snapshot before the run."""
     start: str | None = None
-    """The snapshot that the agent started from, if not `before`: a clone that continues an earlier one."""
+    """The snapshot that the agent started from, if not `before`: for a clone that continues an earlier one."""
     after: str | None = None
-    """Snapshot after it; None if it never ended in order."""
+    """Snapshot after the run; None if it did not end in order."""
     base_commit: str | None = None
     refs: dict[str, str] = {}
     """Refs made in the user's repository."""
@@ -53,7 +53,7 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
     git_present: bool = False
     """Whether the workspace had a `.git` before the run."""
     git_appeared: list[str] = []
-    """Git directories that were not there before, in the workspace itself: they run on your machine."""
+    """Git directories in the workspace itself that did not exist before: they run on the user's machine."""
     notes: list[str] = []
     protect: list[str] = []
     """Patterns of paths that the agent may not write; a change that matches is reported."""
@@ -62,12 +62,12 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def actor(self) -> Actor:
-        """On whose behalf the workspace is written."""
+        """The user as which the workspace is written."""
         return Actor(self.uid, self.gid)
 
 
 def save_record(run_dir: Path, record: WorkRecord) -> None:
-    """Write `work.json`, replacing an earlier one at once."""
+    """Write `work.json`, atomically replacing an earlier one."""
     encoded = msgspec.to_builtins(record)
     for name in _PATHS:
         encoded[name] = _each_text(encoded[name], _escaped)
@@ -98,7 +98,7 @@ def load_record(run_dir: Path) -> WorkRecord:
 
 
 def _each_text(value: object, change: Callable[[str], str]) -> object:
-    """A value in which each text, however deep, is changed."""
+    """Return a value in which each text, at any depth, is changed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
@@ -109,7 +109,7 @@ def _each_text(value: object, change: Callable[[str], str]) -> object:
 
 
 def _escaped(text: str) -> str:
-    """JSON holds no lone surrogates: they become `%dc80`, and a percent sign `%25`."""
+    """Escape lone surrogates, which JSON cannot hold, as `%dc80`, and percent signs as `%25`."""
     return "".join(
         f"%{ord(c):04x}" if 0xD800 <= ord(c) <= 0xDFFF else "%0025" if c == "%" else c for c in text
     )
@@ -126,7 +126,7 @@ def open_store(record: WorkRecord, state: Path) -> SnapshotStore:
 
 
 async def diff_run(record: WorkRecord, store: SnapshotStore) -> Diff:
-    """List the changes of the run, with those that no patch can show.
+    """List the changes of the run, including those that no patch can show.
 
     Raises:
         RecordError: It has no end to compare with.
@@ -152,15 +152,15 @@ async def compare_run(record: WorkRecord, store: SnapshotStore) -> tuple[Diff, b
 
 def _with_unkept(record: WorkRecord, diff: Diff, before: Memo, after: Memo) -> Diff:
     if record.clone:
-        # A clone does not get files that a snapshot does not keep: all of them in it are the run's.
+        # A clone gets no files that a snapshot does not keep, so all such files in it are the run's.
         before = Memo(before.tree)
     return with_unkept(diff, before, after)
 
 
 def has_changes(record: WorkRecord, state: Path, *, in_files: bool = False) -> bool:
-    """Whether a run is known to have changed files or made commits; changes that no patch can show count as well.
+    """Whether a run is known to have changed files or made commits, including changes that no patch can show.
 
-    True for a run that was interrupted; False if its checkpoints do not exist any more.
+    True for a run that was interrupted; False if its checkpoints no longer exist.
 
     Args:
         record: The record of the run.
@@ -189,20 +189,20 @@ async def patch_run(record: WorkRecord, store: SnapshotStore) -> bytes:
 
 
 def runs_on_your_machine(record: WorkRecord, diff: Diff) -> list[str]:
-    """Paths changed in the tree or by commits that the host runs or trusts by itself, or that the user protects."""
+    """Paths changed in the tree or by commits that the host runs or trusts on its own, or that the user protects."""
     paths = [*(change.path for change in diff.files), *(change.path for change in diff.unkept)]
     paths += [file.path for file in record.committed]
     return sorted({*flag(paths), *matches_any(paths, record.protect), *record.git_appeared})
 
 
 async def apply_run(record: WorkRecord, state: Path, *, force: bool = False) -> Restored:
-    """Bring a run's changes into the workspace: those of a clone, or those that were undone.
+    """Apply a run's changes to the workspace: those of a clone, or those that were undone.
 
-    What `force` overwrites is kept, and `undo_run` brings it back.
+    Files that `force` overwrites are kept, and `undo_run` restores them.
 
     Raises:
         PolicyRefused: Another run, undo or apply is writing to the workspace.
-        WorkspaceConflict: Files it changes are not as they were before the run; nothing was written.
+        WorkspaceConflict: Files that it changes differ from those before the run; nothing was written.
         RecordError: The run or its checkpoints are gone.
         RingfenceError: The workspace is not the caller's to write.
     """
@@ -220,13 +220,13 @@ async def apply_run(record: WorkRecord, state: Path, *, force: bool = False) -> 
 
 
 async def undo_run(record: WorkRecord, state: Path, *, force: bool = False) -> Restored:
-    """Take a run's changes back out of the workspace, and move repositories that it made out of it.
+    """Undo a run's changes in the workspace, and move repositories that it made out of it.
 
-    What `force` overwrites is kept, and `apply_run` brings it back.
+    Files that `force` overwrites are kept, and `apply_run` restores them.
 
     Raises:
         PolicyRefused: Another run, undo or apply is writing to the workspace.
-        WorkspaceConflict: Files it changed were changed again since; nothing was written.
+        WorkspaceConflict: Files that it changed have been changed since; nothing was written.
         RecordError: The run or its checkpoints are gone.
         RingfenceError: The run never wrote to the workspace.
     """
@@ -262,12 +262,12 @@ async def undo_run(record: WorkRecord, state: Path, *, force: bool = False) -> R
 
 
 async def is_applied(record: WorkRecord, state: Path) -> bool:
-    """Whether a clone's changes were brought into the workspace."""
+    """Whether a clone's changes were applied to the workspace."""
     return await open_store(record, state).has(f"{record.run}/beforeapply")
 
 
 def _check_writable(record: WorkRecord) -> None:
-    """Before a checkpoint is taken that would say the changes were applied."""
+    """Refuse a workspace that the caller cannot write, before a checkpoint shows the changes as applied."""
     workspace = Path(record.workspace)
     if workspace.is_dir() and not os.access(workspace, os.W_OK | os.X_OK, effective_ids=True):
         raise RingfenceError(

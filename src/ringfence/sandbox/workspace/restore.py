@@ -1,8 +1,8 @@
-"""Writing a snapshot back: into an empty directory, or over a workspace, changing only what differs.
+"""Restores a snapshot to an empty directory, or over a workspace, changing only files that differ.
 
-No component of a path is followed if it is a link; what is in the way of a path is a conflict unless the same
-act removes it. All new contents are on disk, in a private directory at the top of the workspace, before the
-first file is replaced; each file is replaced by a rename.
+Links on a path are never followed; a file in the way of a path is a conflict unless the same restore removes it. All
+new contents are on disk, in a private directory at the top of the workspace, before the first file is replaced; each
+file is replaced by a rename.
 """
 
 import errno
@@ -36,7 +36,7 @@ from ringfence.sandbox.workspace.tree import Tree
 
 _FORCE = "force=True overwrites them"
 _NOTE = "restoring"
-"""In the store, while a restore works: the name of its private directory."""
+"""File in the store that holds the name of a restore's private directory while it works."""
 _Result = TypeVar("_Result")
 _Leavings = Mapping[bytes, Mark | None]
 
@@ -65,17 +65,17 @@ class Restored:
     diff: Diff
     """The changes that it made to the workspace."""
     safety: Snapshot
-    """The workspace as it was before: restoring this snapshot takes the restore back."""
+    """Snapshot of the workspace before: restoring it undoes the restore."""
     left: tuple[str, ...] = ()
-    """Files that the run made and no snapshot holds, as they are too large or unreadable. They are still there."""
+    """Remaining files that the run made and no snapshot holds, as they are too large or unreadable."""
     kept: tuple[str, ...] = ()
-    """Files that were not touched: the restored state had them, but does not hold their contents."""
+    """Files that were not touched: they existed in the restored state, which does not hold their contents."""
     repositories: Retired = field(default_factory=Retired)
     """Repositories that the run made."""
     active: tuple[str, ...] = ()
-    """Auto-executed files of the run that no snapshot holds and that are still there."""
+    """Remaining auto-executed files of the run that no snapshot holds."""
     overwritten: tuple[str, ...] = ()
-    """Files that were not as expected, and that `force` has overwritten."""
+    """Files that differed from the expected state, and that `force` has overwritten."""
 
 
 async def materialise(
@@ -90,13 +90,13 @@ async def materialise(
     """Fill an empty directory with the files of a snapshot.
 
     Args:
-        store: Where the snapshot is.
+        store: The store that holds the snapshot.
         snapshot: Its id.
-        directory: Exists, is empty, and nobody else can reach it yet.
-        owner: To whom it and all in it will belong.
-        taken: The snapshot, if it was taken just now: its files are copied from where it was taken, by their ids, and
-            the store is only asked for those that have changed since.
-        reader: The user that reads them there.
+        directory: An existing empty directory that no other process can reach yet.
+        owner: The user to whom it and its contents will belong.
+        taken: The snapshot, if it was just taken: its files are copied from the directory it is of, and only those that
+        have changed since, by their ids, are read from the store.
+        reader: The user that reads that directory.
 
     Raises:
         InfrastructureFault: The disk is full, or the directory is not writable.
@@ -115,7 +115,7 @@ async def materialise(
 async def _copy_files(
     root: Path, covered: StatCache, reader: Actor, directory: Path, private: frozenset[bytes]
 ) -> set[bytes]:
-    """Copy the files that still hold what the snapshot holds; return the others."""
+    """Copy the files whose contents still match the snapshot; return the others."""
     changed: set[bytes] = set()
     paths = iter(covered)
 
@@ -131,7 +131,7 @@ async def _copy_files(
 def _read_unchanged(
     tree: Tree, covered: StatCache, paths: Iterator[bytes], changed: set[bytes]
 ) -> list[tuple[Blob, bytes]]:
-    """Read files until about 32 MiB are together; an empty list at the end."""
+    """Read the next files, about 32 MiB; return an empty list at the end."""
     batch: list[tuple[Blob, bytes]] = []
     size = 0
     for path in paths:
@@ -178,20 +178,20 @@ async def restore(
     """Set the files that differ between two snapshots to what they are in `wanted`.
 
     Args:
-        store: Of the workspace that is written.
-        wanted: Snapshot to go to.
-        expected: Snapshot the workspace is thought to be at, as far as those files go. None: whatever is there,
-            all of it the user's own.
-        label: Under which the state before is kept.
-        force: Overwrite files that are not as in `expected`.
-        way_back: Under which a snapshot is kept to which the restore can be taken back, if `force` overwrites
-            something: `expected`, with the files that are written as they were before.
+        store: The store of the workspace that is written.
+        wanted: The snapshot to restore.
+        expected: The snapshot that those files are expected to match. None: any files may be there, all of them the
+        user's own.
+        label: Label under which the state before is kept.
+        force: Overwrite files that differ from `expected`.
+        way_back: Label under which, if `force` overwrites something, a snapshot is kept for undoing the restore:
+        `expected`, with the written files as they were before.
 
     Raises:
         WorkspaceConflict: Files changed since `expected`, or no snapshot can hold what would be overwritten; nothing
             was written.
-        InfrastructureFault: The disk is full, or a file cannot be written. What is written is named by
-            the difference between the workspace and the snapshot under `label`.
+        InfrastructureFault: The disk is full, or a file cannot be written. The difference between the workspace and the
+        snapshot under `label` shows which files were written.
     """
     await _sweep(store)
     base = expected or wanted
@@ -204,7 +204,7 @@ async def restore(
             advice=_FORCE,
             can_force=True,
         )
-    if plan.uncovered and force:  # a snapshot holds ignored files as well, if they are named
+    if plan.uncovered and force:  # a snapshot holds even ignored files, if they are named
         clashes = clashes | plan.uncovered
         safety = await store.take(label, base=base, also=plan.uncovered)
         plan = await _plan(store, safety, wanted=wanted, expected=expected)
@@ -235,12 +235,12 @@ async def restore(
 
 @frozen
 class _Plan:
-    """What a restore would write, and what is in its way."""
+    """The changes that a restore would make, and the files in its way."""
 
     safety: Snapshot
     todo: Diff
     clashes: frozenset[bytes]
-    """Files that are not as expected."""
+    """Files that differ from the expected state."""
     uncovered: frozenset[bytes]
     """Files that `safety` does not hold and that would be overwritten."""
     kept: tuple[str, ...]
@@ -257,7 +257,7 @@ async def _plan(store: SnapshotStore, safety: Snapshot, *, wanted: str, expected
     todo = Diff(tuple(change for change in changes if change.path not in kept))
     leavings = _left_by_run(await store.memo(expected or safety.id), there)
     marks = await _in_tree(store.workspace, store.actor, lambda tree: marks_of(tree, leavings))
-    # A file that somebody else has put in its place since is not the run's.
+    # A file that another has put in its place since is not the run's.
     by_run = {path: mark for path, mark in leavings.items() if expected and marks.get(path) == mark}
     uncovered = await _find_uncovered(store, by_run, todo)
     return _Plan(safety, todo, clashes, uncovered, tuple(sorted(kept)), leavings, by_run)
@@ -282,12 +282,12 @@ async def _only_expected(
         lambda: store.changed_paths(expected, wanted), lambda: store.changed_paths(expected, present)
     )
     selected = tuple(change for change in changes if change.raw_path in to_change)
-    # A file that is already in the wanted state is no conflict.
+    # A file that is already in the wanted state is not a conflict.
     return selected, frozenset(moved_on & {change.raw_path for change in selected})
 
 
 def _left_by_run(memo: Memo, there: Container[bytes]) -> dict[bytes, Mark | None]:
-    """Files that only the run made and no snapshot holds: fifos, sockets, files too large or unreadable."""
+    """Files that only the run made and no snapshot holds: fifos, sockets, files that are too large or unreadable."""
     if memo.base is None:
         return {}
     own = (path for path in memo.skipped if path != ELSEWHERE and path not in there)
@@ -295,7 +295,7 @@ def _left_by_run(memo: Memo, there: Container[bytes]) -> dict[bytes, Mark | None
 
 
 async def _find_uncovered(store: SnapshotStore, by_run: _Leavings, todo: Diff) -> frozenset[bytes]:
-    """Find the files in the way whose contents the snapshot does not hold: they are ignored, unreadable or too large.
+    """Find the files in the way whose contents the snapshot does not hold, as they are ignored, unreadable or too large.
 
     A file that the run itself made may be replaced.
     """
@@ -345,7 +345,7 @@ async def _sweep(store: SnapshotStore) -> None:
 
 
 def _check_ways(tree: Tree, blobs: Iterable[Blob], deleted: set[bytes], by_run: _Leavings) -> set[bytes]:
-    """Return the run's own files that have to be removed as well; refuse if files of others are in the way.
+    """Return the run's own files that must be removed, too; refuse if files of others are in the way.
 
     A directory with files in the place of a file is in the way, and so is a file in the place of a directory.
     """
@@ -364,7 +364,7 @@ def _check_ways(tree: Tree, blobs: Iterable[Blob], deleted: set[bytes], by_run: 
         raise WorkspaceConflict(
             "in the way and not covered, or too deep to look into", paths=clashes, advice="move them"
         )
-    # Fifos and sockets of the run hold nothing, and keep other programs waiting.
+    # Fifos and sockets of the run hold no data, and make other programs wait.
     marks = by_run.items()
     specials = {
         path for path, mark in marks if mark and stat.S_IFMT(mark.mode) in (stat.S_IFIFO, stat.S_IFSOCK)
@@ -378,7 +378,7 @@ def _is_directory(tree: Tree, path: bytes) -> bool:
 
 
 def _below(tree: Tree, path: bytes) -> list[bytes]:
-    """The files in a directory; itself where it is too deep to look at."""
+    """The files in a directory; the directory itself if it is too deep to examine."""
     found: list[bytes] = []
     try:
         for name in tree.children(path):
@@ -415,7 +415,7 @@ def _commit(tree: Tree, staged: Iterable[tuple[Blob, bytes]], deleted: set[bytes
         if _is_directory(tree, blob.path):
             if _below(tree, blob.path):
                 raise OSError(errno.ENOTEMPTY, "somebody wrote into it meanwhile", os.fsdecode(blob.path))
-            # Aside whole: the private directory goes with all in it.
+            # Moved aside as a whole: the private directory is removed with its contents.
             tree.forget()
             tree.move(blob.path, place + b"-aside")
         tree.directory(blob.path.rpartition(b"/")[0], create=True)
@@ -438,7 +438,7 @@ async def _in_tree(root: Path, actor: Actor, work: Callable[[Tree], _Result]) ->
 
 
 def _next_step(error: OSError, root: Path, actor: Actor) -> str:
-    """The advice for an error. Root writes in another user's workspace as that user, with no other permissions."""
+    """The advice for an error. Root writes in another user's workspace with that user's permissions only."""
     with suppress(OSError):
         owner = root.stat().st_uid
         if error.errno in (errno.EACCES, errno.EPERM) and actor.switches and owner != actor.uid:

@@ -55,12 +55,12 @@ from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
 from ringfence.sandbox.workspace.tree import Tree
 
 KEEP_S = 600.0
-"""How long the snapshot and the comparison after a run may take."""
+"""Time limit for the snapshot and the comparison after a run."""
 _DISCARDED = "what was changed inside was discarded: this run keeps none of it"
 _MAX_SHOWN = 20
 
 OpenSandbox = Callable[[Placement], AbstractAsyncContextManager[Inside]]
-"""Opens a new sandbox at a placement."""
+"""Opens a new sandbox with a placement."""
 
 
 @frozen
@@ -71,9 +71,9 @@ class Finished:
     after: Snapshot
     diff: Diff
     patch: bytes
-    """Empty where nothing changed, or where it would be too large, which a note reports."""
+    """The patch; empty if nothing changed, or if it would be too large, which a note reports."""
     runs_on_your_machine: tuple[str, ...]
-    """Changed files that the host runs or trusts by itself."""
+    """Changed files that the host runs or trusts on its own."""
     notes: tuple[str, ...] = ()
 
 
@@ -93,7 +93,7 @@ class Changes:
 
 @frozen
 class RunWorkspace:
-    """A workspace that is prepared for a run's sandboxes; `deliver` keeps their work when they are dead."""
+    """A workspace prepared for a run's sandboxes; `deliver` keeps their work when they are dead."""
 
     workspace: Workspace
     before: Snapshot
@@ -158,7 +158,7 @@ class RunWorkspace:
             ) from exc
 
     async def deliver_again(self, work: Finished) -> Finished | None:
-        """Keep changes that the check made as the run's; None if it changed nothing, or only a clone.
+        """Keep changes that the check made as the run's; return None if it changed nothing, or only a clone.
 
         A check runs code that the agent wrote, so its changes count as the agent's.
 
@@ -196,7 +196,7 @@ class RunWorkspace:
         return Changes(work.diff.files, work.patch, work.runs_on_your_machine, notes)
 
     async def apply(self, *, force: bool) -> None:
-        """Bring the changes that `changes` has found into the workspace.
+        """Apply the changes that `changes` has found to the workspace.
 
         Raises:
             WorkspaceConflict, PolicyRefused, RingfenceError: As `record.apply_run`.
@@ -204,15 +204,15 @@ class RunWorkspace:
         await apply_run(load_record(self.run_dir), self.workspace.state, force=force)
 
     async def _fetch_commits(self, open_sandbox: OpenSandbox) -> ImportedCommits:
-        """Fetch the commits made inside. If the sandbox for that fails, a note says so, and the outcome stays."""
+        """Fetch the commits made inside. If the sandbox for that fails, a note reports it and the outcome stays."""
         if not self.workspace.repositories:
             return ImportedCommits({})
         notes = await self._restore_access()
         changed = [each for each in self.workspace.repositories if await has_new_commits(each)]
         if not changed:
             return ImportedCommits({}, notes)
-        # Git in that sandbox reads data of the agent, which may take it over: the workspace is read-only to it, and it
-        # is dead before the second snapshot.
+        # Git in that sandbox reads the agent's data, which may take control of it: the workspace is read-only there,
+        # and the sandbox is dead before the second snapshot.
         sealed = replace(
             self.placement,
             workspace_read_only=True,
@@ -233,7 +233,7 @@ class RunWorkspace:
         )
 
     async def _import(self, sandbox: Inside, git: PrivateGit) -> ImportedCommits:
-        """Fetch the commits made in a repository; notes name those of a submodule, which has refs of its own."""
+        """Fetch the commits made in a repository; notes name those of a submodule, which has separate refs."""
         record = self.record
         out = await import_commits(
             sandbox, git, run_dir=self.run_dir, actor=record.actor, protect=record.protect
@@ -294,10 +294,10 @@ async def prepare(
         run: The run's id.
         run_dir: The run's directory in the state directory.
         protect: Patterns, as in `.gitignore`, of further paths that the agent may not write.
-        earlier: The record of a run on a clone that was not applied: the new clone starts from its work.
+        earlier: The record of a run on a clone that was not applied, from whose work the new clone starts.
 
     Raises:
-        UsageError: The workspace is too large; or the work of `earlier` does not fit it any more.
+        UsageError: The workspace is too large; or the work of `earlier` no longer fits it.
         PolicyRefused: It has more protected files than can be guarded, or the walk did not reach its end.
         InfrastructureFault: Git failed or the disk is full.
     """
@@ -310,7 +310,7 @@ async def prepare(
     source, repositories = workspace.placement.workspace_source, workspace.repositories
     own_start = None
     if start is not None:
-        # A checkpoint of this run, which stays when those of the earlier run are removed.
+        # A checkpoint of this run, which is kept when those of the earlier run are removed.
         own_start = await store.take(f"{run}/start", base=before.id, root=source, actor=Actor.current())
     record = WorkRecord(
         run=run,
@@ -333,7 +333,7 @@ async def prepare(
         protect=[*protect, *(f"/{os.fsdecode(escape(path))}" for path in workspace.obeyed_paths)],
     )
     save_record(run_dir, record)
-    # The list of files is of no use any more, and would be kept for as long as the run lasts.
+    # The list of files is no longer needed, and would be kept in memory for as long as the run lasts.
     return RunWorkspace(workspace, replace(before, covered=None), record, run_dir)
 
 
@@ -355,7 +355,7 @@ async def _links_note(workspace: Workspace, before: Snapshot) -> tuple[str, ...]
 async def _find_start(
     earlier: WorkRecord | None, workspace: Workspace, store: SnapshotStore, before: Snapshot
 ) -> str | None:
-    """The checkpoint that a clone starts from; None: the one taken before the run."""
+    """Return the checkpoint that a clone starts from; None: the one taken before the run."""
     if earlier is None or earlier.after is None:
         return None
     mode = workspace.mode
@@ -386,7 +386,7 @@ async def close(record: WorkRecord, run_dir: Path, state: Path) -> tuple[WorkRec
 
 
 def _work_tree(record: WorkRecord) -> tuple[Path, Actor]:
-    """The directory that the agent wrote to, and the user that reads it: only the caller can reach a clone."""
+    """The directory that the agent wrote to, and the user that reads it: a clone can be reached only by the caller."""
     if record.clone:
         return Path(record.clone), Actor.current()
     return Path(record.workspace), record.actor
@@ -428,7 +428,7 @@ async def _compare(
 
 
 async def _remember_settings(record: WorkRecord, diff: Diff, state: Path) -> None:
-    """Remember the agent as the author of project files it left: later runs read these before they build their fence."""
+    """Record the agent as the author of project files it left: later runs read these before they build their fence."""
     left = [change.path for change in diff.files if change.kind != "deleted"]
     left += [change.path for change in diff.unkept if change.kind != "deleted"]
     made = [path for path in left if path.rpartition("/")[2] in PROJECT_FILE_NAMES]

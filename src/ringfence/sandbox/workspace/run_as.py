@@ -1,16 +1,16 @@
 """Runs host code on the user's files as the user that they belong to.
 
 A root caller works on files of a user who is not root. Every path in such a workspace may be a trap (a link
-to `/etc/shadow`, a hard link, a directory that is swapped in the middle), so root's privileges are dropped first: git
-gets the owner's uid, and our own file work is done in threads whose file-system identity is the owner's.
+to `/etc/shadow`, a hard link, a directory that is swapped meanwhile), so root's privileges are dropped first: git
+gets the owner's uid, and our own file work is done in threads that have the owner's file-system identity.
 Such a thread can read only files that the owner can read, and files that it creates belong to the owner.
 
 An identity belongs to one thread, and a thread must never be left with a wrong one: each of these threads takes its
-identity before it does anything, never changes it again, and works for no other user.
+identity first, never changes it again, and works for no other user.
 
-Temporary directories for a git that runs as the owner lie in one directory per user, `ringfence-UID` in the system's
-directory for temporary files. No other user may write to it or walk through it, so all that is removed there was made
-by that user. The caller's own lie in the state directory. Each is locked as long as its process lives.
+Temporary directories for a git that runs as the owner are in one directory per user, `ringfence-UID` in the system's
+directory for temporary files. No other user may write to it or walk through it, so everything that is removed there was
+made by that user. The caller's own are in the state directory. Each is locked as long as its process lives.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ _SETGROUPS = {
     "i686": 206,
 }
 _MOST_THREADS = 40
-"""Of one user: as many as work for ourselves."""
+"""Threads per user, as many as work for the caller."""
 _NOBODY = 0xFFFFFFFF
 """An id that is never valid: setfsuid and setfsgid then change nothing and return the current one."""
 _SCRATCH_PREFIX = "ringfence-work-"
@@ -95,7 +95,7 @@ class Actor:
     async def call(self, function: Callable[[], _Result]) -> _Result:
         """Run blocking file work in a thread, as this user.
 
-        One that took the identity is waited for, also where the caller is cancelled meanwhile.
+        Waits for a thread that took the identity even if the caller is cancelled meanwhile.
 
         Raises:
             InfrastructureFault: This machine offers no way to take the identity.
@@ -108,7 +108,7 @@ class Actor:
         return answer  # noqa: RET504 -- for mypy a scope may swallow what is raised, and return nothing
 
     async def clean_up(self, function: Callable[[], object]) -> None:
-        """Run blocking clean-up as this user, also where the caller is being cancelled."""
+        """Run blocking clean-up as this user, even while the caller is being cancelled."""
         with anyio.CancelScope(shield=True):
             await self.call(function)
 
@@ -118,14 +118,14 @@ class Actor:
         Raises:
             InfrastructureFault: As `call`.
         """
-        # A thread of this user's that waited for another could wait for ever.
+        # A thread of this user that waited for another one could wait forever.
         if not self.switches or _acts_as(self):
             return function()
         return self._submit(function).result()
 
     def _submit(self, function: Callable[[], _Result]) -> Future[_Result]:
         def work() -> _Result:
-            # A change of the whole process's identity reaches its threads, too: asked each time, which is quick.
+            # A change of the process's identity affects its threads, too, so it is checked each time, which is quick.
             if not _acts_as(self):
                 _take_identity(self)
             return function()
@@ -140,7 +140,7 @@ def _threads_of(actor: Actor) -> ThreadPoolExecutor:
 
 
 def _acts_as(actor: Actor) -> bool:
-    """Whether the calling thread acts on files as a user; `setfsuid` of an invalid id only returns the present one."""
+    """Whether the calling thread acts on files as a user; `setfsuid` of an invalid id only returns the current one."""
     libc = _libc()
     return bool(libc.setfsuid(_NOBODY) == actor.uid and libc.setfsgid(_NOBODY) == actor.gid)
 
@@ -154,7 +154,7 @@ def _take_identity(actor: Actor) -> None:
         )
     libc.setfsgid(actor.gid)
     libc.setfsuid(actor.uid)
-    if not _acts_as(actor):  # neither call reports whether it did anything
+    if not _acts_as(actor):  # neither call reports whether it had an effect
         raise InfrastructureFault(
             f"could not act as uid {actor.uid}; run ringfence as that user instead of root"
         )
@@ -162,7 +162,7 @@ def _take_identity(actor: Actor) -> None:
 
 @functools.cache
 def _libc() -> ctypes.PyDLL:
-    # Calls that take less than a microsecond: letting go of the interpreter for one may cost milliseconds.
+    # The calls take less than a microsecond, while releasing the interpreter lock for one may cost milliseconds.
     libc = ctypes.PyDLL(None, use_errno=True)
     for name in ("setfsuid", "setfsgid"):
         call = getattr(libc, name)
@@ -171,7 +171,7 @@ def _libc() -> ctypes.PyDLL:
 
 
 def owner_of(workspace: Path) -> Actor:
-    """The owner of a workspace, with the owner's own group: that of the workspace may have powers, such as docker's."""
+    """The owner of a workspace, with the owner's primary group: the workspace's group may have powers, as docker's."""
     status = workspace.stat()
     try:
         return Actor(status.st_uid, pwd.getpwuid(status.st_uid).pw_gid)
@@ -180,7 +180,7 @@ def owner_of(workspace: Path) -> Actor:
 
 
 def give(directory: Path, owner: Actor) -> None:
-    """Give a directory that ringfence made, with all in it, to another user; does nothing if it is the caller."""
+    """Give a directory that ringfence made, with its contents, to another user; do nothing if that is the caller."""
     if not owner.switches:
         return
     for folder, folders, names in os.walk(directory, topdown=False):
@@ -191,10 +191,10 @@ def give(directory: Path, owner: Actor) -> None:
 
 @asynccontextmanager
 async def temporary_directory(state: Path, prefix: str) -> AsyncIterator[Path]:
-    """A directory of the caller's own in the state directory, which goes at the end; locked as long as we live.
+    """Make a directory of the caller in the state directory; it is locked while this process lives, and then removed.
 
     Raises:
-        InfrastructureFault: It cannot be made.
+        InfrastructureFault: It cannot be created.
     """
     folder = make_private_dir(state / "tmp")
     try:
@@ -215,11 +215,11 @@ async def temporary_directory(state: Path, prefix: str) -> AsyncIterator[Path]:
 
 @asynccontextmanager
 async def scratch_directory(actor: Actor) -> AsyncIterator[Path]:
-    """Make a directory of the actor's own; remove it at the end, and now those that killed processes left.
+    """Make a directory of the actor and remove it at the end; first remove those that killed processes left.
 
-    It is not in the state directory, which a git that root runs as another user cannot reach.
+    It is outside the state directory, which a git that root runs as another user cannot reach.
     """
-    # If this was cancelled, a directory of unknown name would be left.
+    # If this was cancelled, a directory with an unknown name would be left.
     with anyio.CancelScope(shield=True):
         path, lock = await actor.call(lambda: _make_scratch(actor.uid))
     try:
@@ -236,7 +236,7 @@ async def clear_scratch_directories() -> None:
 
 
 def _users_with_scratch() -> list[Actor]:
-    """The users that have a directory of scratch directories, and that the caller can act as."""
+    """The users with a directory of scratch directories as which the caller can act."""
     found: list[Actor] = []
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
@@ -260,10 +260,10 @@ def _make_scratch(uid: int) -> tuple[Path, int]:
 
 
 def _sweep(uid: int) -> Path | None:
-    """Remove a user's scratch directories whose processes are dead: the kernel has released their locks.
+    """Remove a user's scratch directories whose processes are dead, so that the kernel has released their locks.
 
     Returns:
-        The directory that they lie in.
+        The directory that they are in.
     """
     parent = _parent_of(uid)
     if parent is not None:
@@ -276,7 +276,7 @@ def _sweep(uid: int) -> Path | None:
 
 
 def _parent_of(uid: int) -> Path | None:
-    """The user's directory of scratch directories, made if it is not there; None if something else has its name."""
+    """The user's directory of scratch directories, created if absent; None if something else has its name."""
     parent = Path(tempfile.gettempdir(), f"ringfence-{uid}")
     try:
         with suppress(FileExistsError):
@@ -292,7 +292,7 @@ def _parent_of(uid: int) -> Path | None:
 
 @contextmanager
 def _only_one(parent: Path) -> Iterator[None]:
-    """Hold the lock for making scratch directories and for looking for abandoned ones."""
+    """Hold the lock for making scratch directories and for finding abandoned ones."""
     lock = os.open(parent, _DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -312,5 +312,5 @@ def _claim(path: Path, locks: ExitStack) -> bool:
 
 
 def _remove(path: Path) -> None:
-    with suppress(OSError):  # the next call, or gc, tries again to remove what stays
+    with suppress(OSError):  # the next call, or gc, tries again to remove the rest
         remove_tree(path)

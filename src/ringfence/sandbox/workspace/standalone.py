@@ -23,9 +23,9 @@ from ringfence.sandbox.workspace.run_as import temporary_directory
 from ringfence.sandbox.workspace.snapshot.walk import Walk, walk
 
 SANDBOX_PREFIX = "sandbox-"
-"""Start of the names of temporary directories and snapshots of sandboxes without a run."""
+"""Prefix of the names of temporary directories and snapshots of sandboxes without a run."""
 _PRIVATE_COPY = "commands work on a private copy, which goes with the sandbox; apply() brings the work in"
-"""Note for a program that did not ask for one."""
+"""Note for a program that did not request a clone."""
 _DISTRUST_S = 60.0
 
 
@@ -36,7 +36,7 @@ class SandboxWorkspace:
     placement: Placement
     notes: tuple[str, ...] = ()
     clone: RunWorkspace | None = None
-    """In mode `clone`: the private copy, whose changes can be brought into the workspace."""
+    """In mode `clone`: the private copy, whose changes can be applied to the workspace."""
 
 
 @asynccontextmanager
@@ -46,10 +46,10 @@ async def open_for_sandbox(
     """Open the workspace of a sandbox without a run; release it when the context is left.
 
     Args:
-        spec: Names workspace and mode.
+        spec: The spec, which names workspace and mode.
         name: The name of the sandbox, shown to other processes that find the workspace locked.
         state: The state directory.
-        is_locked: Whether other runs and sandboxes are kept from writing to it meanwhile.
+        is_locked: Whether to keep other runs and sandboxes from writing to it meanwhile.
 
     Raises:
         UsageError, PolicyRefused, InfrastructureFault: As `open_workspace` and `prepare`.

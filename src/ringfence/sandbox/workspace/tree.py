@@ -1,4 +1,4 @@
-"""A directory tree reached by descriptors only: no component of a path is ever followed if it is a link.
+"""Accesses a directory tree by descriptors only, so that a link on a path is never followed.
 
 Paths are bytes relative to the root, separated by `/`, without `.` and `..`. Calls block; run them through
 `Actor.call`.
@@ -19,11 +19,11 @@ from ringfence.removal import remove_tree
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 SET_ID = stat.S_ISUID | stat.S_ISGID
 MAX_DEPTH = 256
-"""Directories nested deeper are not entered: each level holds a descriptor open."""
+"""Directories nested deeper are not entered, as each level holds a descriptor open."""
 _HOLLOW_FROM_BYTES = 4 * 1024**2
-"""A sparse file that is shorter is read like any other."""
+"""A shorter sparse file is read like any other file."""
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-"""Errors of a path where there is nothing, or nothing any more."""
+"""Errors for a path that does not exist, or no longer exists."""
 
 
 class Tree:
@@ -31,10 +31,10 @@ class Tree:
 
     Args:
         root: The directory; must not be a link itself.
-        unlock: Rights (`stat.S_IRWXU`) that its owner needs on each directory entered. Where one is missing all are
-            given back, as on a file that cannot be read: an agent may have taken them away.
-        shut: Paths, directories ending in a slash, where nothing is given back.
-        at: A descriptor of the root, by which it is reached instead of by its path; stays the caller's.
+        unlock: Rights (`stat.S_IRWXU`) that its owner needs on each directory entered. If one is missing all are
+        restored, as on a file that cannot be read: an agent may have removed them.
+        shut: Paths, directories ending in a slash, where no rights are restored.
+        at: A descriptor of the root, by which it is reached instead of by its path; the caller closes it.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Tree:
         self.root = root
         self._at = at
         self.unlocked: list[bytes] = []
-        """Where rights were given back; empty for the root."""
+        """Paths where rights were restored; empty for the root."""
         self._unlock = unlock
         self._shut = shut
         self._fds: list[int] = []
@@ -68,10 +68,10 @@ class Tree:
         self._fds, self._names = [], []
 
     def directory(self, path: bytes, *, create: bool = False) -> int:
-        """A descriptor of the directory at `path`, valid until the next call.
+        """Open the directory at `path`; the descriptor is valid until the next call.
 
         Raises:
-            OSError: It is absent, or something on the way is no directory, or may not be entered.
+            OSError: It is absent, or a component of the path is not a directory, or may not be entered.
         """
         wanted = path.split(b"/") if path else []
         if len(wanted) > MAX_DEPTH:
@@ -86,7 +86,7 @@ class Tree:
         return self._fds[-1]
 
     def forget(self, depth: int = 0) -> None:
-        """Close the remembered directories below `depth`; needed after some were removed or replaced."""
+        """Close the cached directories below `depth`; needed after some were removed or replaced."""
         while len(self._names) > depth:
             os.close(self._fds.pop())
             self._names.pop()
@@ -108,7 +108,7 @@ class Tree:
         return fd
 
     def _give_rights_back(self, name: bytes | Path, here: int | None, path: bytes) -> None:
-        # O_PATH needs no right on the directory itself, and pins what is changed.
+        # O_PATH needs no right on the directory itself, and pins the directory to be changed.
         pinned = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
         try:
             mode = stat.S_IMODE(os.fstat(pinned).st_mode)
@@ -118,13 +118,13 @@ class Tree:
             os.close(pinned)
 
     def _chmod(self, pinned: int, mode: int, path: bytes) -> None:
-        # What is another user's stays as it is; opening it then says why not.
+        # A directory of another user stays unchanged; opening it then reports the error.
         with suppress(PermissionError):
             Path(f"/proc/self/fd/{pinned}").chmod(mode)
             self.unlocked.append(path)
 
     def _open_file(self, fd: int, name: bytes, path: bytes) -> int:
-        # O_NONBLOCK: a fifo swapped in after the check must not hang us.
+        # O_NONBLOCK: a fifo swapped in after the check must not block this.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             return os.open(name, flags, dir_fd=fd)
@@ -134,7 +134,7 @@ class Tree:
         pinned = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
         try:
             status = os.fstat(pinned)
-            # A file with another name may be somebody's elsewhere: its rights are not ours to change.
+            # A file with another name may be in use elsewhere, so its rights must not be changed.
             if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
                 self._chmod(pinned, stat.S_IMODE(status.st_mode) | stat.S_IRUSR | stat.S_IWUSR, path)
         finally:
@@ -142,12 +142,12 @@ class Tree:
         return os.open(name, flags, dir_fd=fd)
 
     def parent(self, path: bytes, *, create: bool = False) -> tuple[int, bytes]:
-        """The descriptor of the directory that holds `path`, and its name there."""
+        """The descriptor of the parent directory of `path`, and its name there."""
         folder, _, name = path.rpartition(b"/")
         return self.directory(folder, create=create), name
 
     def lstat(self, path: bytes) -> os.stat_result | None:
-        """What is at `path`; None if nothing, or if a parent is no directory."""
+        """The status of `path`; None if it does not exist, or if a parent is not a directory."""
         try:
             fd, name = self.parent(path)
             return os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -162,12 +162,12 @@ class Tree:
             return [os.fsencode(entry.name) for entry in entries]
 
     def read(self, path: bytes, limit_bytes: int, *, holes: bool = True) -> tuple[bytes, os.stat_result]:
-        """Contents of a regular file or target of a link, with its status from before the reading.
+        """Read a regular file or the target of a link, with its status from before it was read.
 
         Args:
-            path: Where it is.
-            limit_bytes: How long it may be.
-            holes: Whether it may be long and hold next to nothing.
+            path: Its path.
+            limit_bytes: Its largest size.
+            holes: Whether it may be long and sparse.
 
         Raises:
             OSError: It cannot be read, is neither (EINVAL), is longer than `limit_bytes` (EFBIG), or has more holes
@@ -202,7 +202,7 @@ class Tree:
             os.close(file)
 
     def chmod_own(self, path: bytes, mode: int) -> None:
-        """Set the permission bits of a regular file that was just written by us."""
+        """Set the permission bits of a regular file that was just written here."""
         fd, name = self.parent(path)
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=fd)
         try:
@@ -211,13 +211,13 @@ class Tree:
             os.close(file)
 
     def clear_set_id(self, path: bytes) -> bool:
-        """Take the set-id bits off a regular file; False if it has none, or is none.
+        """Remove the set-id bits of a regular file; return False if it has none, or is not a regular file.
 
         Raises:
-            OSError: It is another user's, or gone.
+            OSError: It belongs to another user, or is gone.
         """
         fd, name = self.parent(path)
-        # O_PATH needs no right on the file itself, and pins what is changed.
+        # O_PATH needs no right on the file itself, and pins the file to be changed.
         pinned = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
         try:
             mode = os.fstat(pinned).st_mode
@@ -234,13 +234,13 @@ class Tree:
         os.symlink(target, name, dir_fd=fd)
 
     def unlink(self, path: bytes) -> None:
-        """Remove a file or link; nothing happens if it is not there."""
+        """Remove a file or link, if it exists."""
         with suppress(FileNotFoundError, NotADirectoryError):
             fd, name = self.parent(path)
             os.unlink(name, dir_fd=fd)
 
     def remove_empty_parents(self, path: bytes) -> None:
-        """Remove the directories above `path` that hold nothing any more, up to the root."""
+        """Remove the directories above `path` that are empty now, up to the root."""
         folder = path.rpartition(b"/")[0]
         while folder:
             above, _, name = folder.rpartition(b"/")
@@ -252,7 +252,7 @@ class Tree:
             folder = above
 
     def move(self, source: bytes, target: bytes) -> None:
-        """Rename a file or link, replacing what is at `target`; across file systems by a copy beside it."""
+        """Rename a file or link, replacing the file at `target`; across file systems by a copy beside it."""
         target_fd, target_name = self.parent(target)
         held = os.dup(target_fd)
         try:
@@ -278,17 +278,17 @@ class Tree:
         os.rename(name, target.rpartition(b"/")[2], src_dir_fd=fd, dst_dir_fd=fd)
 
     def make_scratch(self, name: bytes) -> None:
-        """Create a private directory at the root for files on their way in; the caller removes it."""
+        """Create a private directory at the root for incoming files; the caller removes it."""
         os.mkdir(name, 0o700, dir_fd=self._fds[0])
 
     def remove_scratch(self, name: bytes) -> None:
-        """Remove a directory made by `make_scratch` and all in it."""
+        """Remove a directory made by `make_scratch` with its contents."""
         self.forget()
         with suppress(FileNotFoundError, NotADirectoryError):
             remove_tree(self.root / os.fsdecode(name))
 
     def walk(self, limit: int) -> Iterator[tuple[bytes, list[str]]]:
-        """Every readable directory with the names in it; links are not followed, `.git` is not entered.
+        """Yield every readable directory with the names in it; links are not followed, `.git` is not entered.
 
         Args:
             limit: Stop after so many entries.
@@ -311,7 +311,7 @@ class Tree:
 
 
 def may_be_hollow(status: os.stat_result) -> bool:
-    """Whether a file takes less than half of its length on disk: it has holes, or is compressed there."""
+    """Whether a file takes less than half of its length on disk, because it has holes or is compressed there."""
     return status.st_size >= _HOLLOW_FROM_BYTES and status.st_blocks * 512 * 2 <= status.st_size
 
 
@@ -319,7 +319,7 @@ def _is_hollow(file: int, status: os.stat_result) -> bool:
     """Whether less than half of a long file is on disk, and the rest was never written."""
     if not may_be_hollow(status):
         return False
-    # File systems that compress have few blocks for a file without holes.
+    # File systems that compress store a file without holes in few blocks.
     hole = os.lseek(file, 0, os.SEEK_HOLE)
     os.lseek(file, 0, os.SEEK_SET)
     return hole < status.st_size
@@ -333,6 +333,6 @@ def _read_all(file: int, size: int, limit_bytes: int) -> bytes:
         data += chunk
         if len(data) > limit_bytes:
             raise OSError(errno.EFBIG, "too large")
-        if len(data) == size:  # one byte more was asked for
+        if len(data) == size:  # one byte more was requested
             break
     return bytes(data)

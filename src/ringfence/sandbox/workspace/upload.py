@@ -1,4 +1,4 @@
-"""A workspace in a backend's volume: uploaded before the sandbox starts, downloaded when everything in it is dead."""
+"""Uploads a workspace to a backend's volume before the sandbox starts, and downloads it when the sandbox is dead."""
 
 import os
 import tempfile
@@ -35,27 +35,27 @@ class Upload:
     """The launch of the sandbox that uses it."""
     volume: Volume
     packed: Transfer
-    """What was uploaded."""
+    """Counts and notes of the upload."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know when the sandbox starts."""
+        """Notes for the user at the start of the sandbox."""
         left_out = self.packed.left_out
         return (f"not uploaded to the engine: {', '.join(left_out[:_MAX_IN_NOTE])}",) if left_out else ()
 
     async def download(self, survivors: str | None) -> tuple[str, ...]:
-        """Replace the workspace by what is in the volume, if the placement is one that is downloaded.
+        """Replace the workspace with the contents of the volume, if the placement asks for a download.
 
         Args:
-            survivors: What of the sandbox may still run and write, from `Fence.kill`: then nothing is downloaded.
+            survivors: The result of `Fence.kill`; if anything in the sandbox may still write, nothing is downloaded.
 
         Returns:
             Notes for the user.
 
         Raises:
-            LimitReached: There is more than may come back.
-            InfrastructureFault: The stream ended early, is no workspace, or could not be written. The workspace on this
-                machine is unchanged.
+            LimitReached: The contents exceed the limits for a download.
+            InfrastructureFault: The stream ended early, is not a workspace, or could not be written. The workspace on
+            this machine is unchanged.
         """
         placement = self.launch.placement
         if not placement.is_downloaded:
@@ -76,8 +76,8 @@ async def uploaded(backend: Backend, launch: Launch) -> AsyncIterator[Upload]:
     """Upload the workspace of a launch to a new volume; remove the volume when the context is left.
 
     Args:
-        backend: Makes the volume.
-        launch: Its placement says what is uploaded.
+        backend: The backend that makes the volume.
+        launch: The launch, whose placement says what is uploaded.
 
     Raises:
         PolicyRefused, SandboxStartFailed: As `Backend.make_volume`.
@@ -97,7 +97,7 @@ async def uploaded(backend: Backend, launch: Launch) -> AsyncIterator[Upload]:
 async def _pack(placement: Placement, file: BinaryIO, volume: Volume) -> Transfer:
     source = placement.workspace_source
     assert source is not None
-    # A clone lies where only the caller can walk to; the user's own files are read as theirs.
+    # A clone can be reached only by the caller; the user's own files are read as their owner.
     actor = Actor.for_files(source) if source == placement.workspace else Actor.current()
 
     def work() -> Transfer:
@@ -128,14 +128,14 @@ def _put_back(placement: Placement, file: BinaryIO, bounds: Bounds) -> Transfer:
             f"{next_step(exc, is_state=True)}"
         ) from exc
     finally:
-        with suppress(OSError):  # after a success it is not there; else it is removed with the run
+        with suppress(OSError):  # absent after a success; otherwise it is removed with the run
             remove_tree(fresh)
     return unpacked
 
 
 @contextmanager
 def _spool() -> Iterator[BinaryIO]:
-    """A temporary file for a whole transfer, so that one that ends early changes nothing."""
+    """A temporary file for a whole transfer, so that a transfer that ends early changes nothing."""
     try:
         with tempfile.TemporaryFile(dir=make_private_dir(state_dir() / "tmp")) as file:
             yield cast("BinaryIO", file)
