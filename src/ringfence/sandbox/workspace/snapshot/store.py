@@ -366,7 +366,7 @@ class SnapshotStore:
             await self._drop(lambda one: one.run == run, most_packs=_MOST_PACKS)
 
     async def _forget_caches(self) -> None:
-        """Remove files that version 0.1 kept beside the stat cache, and files of directories other than the workspace."""
+        """Remove files that version 0.1 kept beside the stat cache, and caches of directories other than it."""
         others = [path for path in (self.directory / "cache").glob("*") if path != self._cache_file]
         keys = {path.name.partition(".")[0] for path in others} - {self._cache_file.name}
         commands = "".join(f"delete refs/ringfence-last/{key}\n" for key in sorted(keys))
