@@ -1,4 +1,4 @@
-"""Confines an error of our own to the connection that caused it: it is recorded, and the run goes on."""
+"""Confines an unexpected error to the connection that caused it: it is recorded, and the run continues."""
 
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
@@ -25,7 +25,7 @@ _PACKAGE = Path(__file__).parents[1]
 class ConfinedListener:
     """Listens in a sandbox; an unexpected error while a connection is served ends that connection only.
 
-    What the run must end for is raised as before: the sandbox is gone, the record cannot be written, the gate's own
+    Errors that must end the run are raised unchanged: the sandbox is gone, the record cannot be written, the gate's own
     `RingfenceError`. Any other error resets its connection, and is recorded once for each kind.
 
     Args:
@@ -53,7 +53,7 @@ class ConfinedListener:
         return self._sandbox.listen(serve_confined, port=port, unix=unix, limit=limit)
 
     async def _end_connection(self, listener: str, error: Exception) -> None:
-        """Record an unexpected error, and raise what resets the connection or ends the run."""
+        """Record an unexpected error, and raise an error that resets the connection or ends the run."""
         causes = list(_leaves(error))
         for cause in causes:
             if isinstance(cause, RingfenceError) and not isinstance(cause, SandboxDied):
@@ -68,7 +68,7 @@ class ConfinedListener:
         if kind in self._recorded or len(self._recorded) >= _MOST_KINDS:
             return
         self._recorded.add(kind)
-        # Without the error's text, which may hold what the connection carried.
+        # Without the error's text, which may contain data of the connection.
         await self._emit(ConnectionFailed(sandbox_id=self.id, listener=listener, error=name, place=place))
         self._sandbox.refusals.add(
             f"a connection to {listener} ended by an internal error of ringfence ({name} in {place})"

@@ -99,7 +99,7 @@ class PrefixedStream(ByteStream):
         await self._stream.send(item)
 
     async def send_eof(self) -> None:
-        """End our direction."""
+        """End the sending direction."""
         await self._stream.send_eof()
 
     async def aclose(self) -> None:

@@ -49,7 +49,7 @@ class EventReader:
     def finish(self) -> bytes | None:
         """Return the data of an event that the end of the stream cut off; None if there is none.
 
-        A client must discard it; it was written all the same.
+        A client must discard it, but the API did send it.
         """
         if self._line and not self._is_in_dropped_line:
             self._take(bytes(self._line))
@@ -62,7 +62,7 @@ class EventReader:
             line, self._is_first = line.removeprefix(_BOM), False
         if not line:
             data, self._data, self._data_bytes = self._data, [], 0
-            return b"\n".join(data) or None  # an event without data is none
+            return b"\n".join(data) or None  # an event without data does not count
         name, _, value = line.partition(b":")
         if name == b"data":
             self._data.append(value.removeprefix(b" "))

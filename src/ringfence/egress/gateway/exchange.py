@@ -35,11 +35,11 @@ class Quotas:
     """The quotas for bodies that all exchanges of a gateway share."""
 
     kept: ByteQuota = field(default_factory=lambda: ByteQuota(48 * 1024 * 1024))
-    """For bodies that are collected for the record while they arrive."""
+    """The quota for bodies that are collected for the record while they arrive."""
     whole: ByteQuota = field(default_factory=lambda: ByteQuota(256 * 1024 * 1024))
-    """For responses that are collected completely before they are forwarded."""
+    """The quota for responses that are collected completely before they are forwarded."""
     recorded: ByteQuota = field(default_factory=lambda: ByteQuota(1024 * 1024 * 1024))
-    """For bodies in the record; of later ones only the hash is recorded, so that a loop cannot fill the disk."""
+    """The quota for bodies in the record; of later ones only the hash is recorded, so a loop cannot fill the disk."""
 
 
 class KeptBody:
@@ -257,7 +257,7 @@ class StreamedBody:
             yield self._redactor.held
 
     async def aclose(self) -> None:
-        """Close the API's response, and have the exchange recorded."""
+        """Close the API's response, and record the exchange."""
         if self._is_over:
             return
         self._is_over = True

@@ -146,11 +146,11 @@ class Gateway:
     # --- one exchange: admit, send, receive, finish
 
     async def handle(self, request: Request, *, sandbox_id: str = "") -> Response:
-        """Answer a request, whatever it is.
+        """Answer a request of any kind.
 
         Args:
-            request: As it came.
-            sandbox_id: Whose it is; empty for the agent's own loop, which records its conversation itself.
+            request: The request as received.
+            sandbox_id: The sandbox that sent it; empty for the agent's own loop, which records its conversation itself.
 
         Raises:
             anyio.ClosedResourceError: The gateway is not open.
@@ -173,7 +173,7 @@ class Gateway:
             received = await self._send(request, admitted, credential)
             return await self._receive(received, exchange, redactor)
         except anyio.get_cancelled_exc_class():
-            # The client is gone; the API may have written a response all the same.
+            # The client is gone, but the API may have written a response.
             with anyio.move_on_after(RECORD_TIMEOUT_S, shield=True):
                 await self._finish(exchange)
             raise
@@ -314,7 +314,7 @@ class Gateway:
             )
 
     def _note_fault(self, exchange: Exchange) -> None:
-        """Count faults of the API, which are not the agent's."""
+        """Count faults of the API, for which the agent is not responsible."""
         if exchange.status == 0 and exchange.ended_by == "inside":
             return  # the client left before the API responded
         if not exchange.fault and exchange.status < 500:

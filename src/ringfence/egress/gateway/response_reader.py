@@ -264,7 +264,7 @@ def _tokens(counts: dict[str, Any], *names: str) -> int | None:
 
 
 def _chars_of(delta: object) -> int:
-    """Count the characters of output in a delta; in what is not text, those of its JSON."""
+    """Count the characters of output in a delta; for values other than text, those of their JSON."""
     if not isinstance(delta, dict):
         return len(delta) if isinstance(delta, str) else 0
     calls = (_object(call.get("function")).get("arguments") for call in _objects(delta.get("tool_calls")))

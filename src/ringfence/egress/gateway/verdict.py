@@ -1,4 +1,4 @@
-"""The outcome of a model request: status, error, stop reason."""
+"""Describes the outcome of a model request: status, error, stop reason."""
 
 from ringfence.frozen import frozen
 

@@ -22,8 +22,8 @@ Headers = Iterable[tuple[str, str]]
 class HttpConnection:
     """A connection on which a process inside sends requests, one after the other.
 
-    Each is answered before the next is read. What was sent ahead of its turn is never read as a request: then the
-    connection is not used again.
+    Each is answered before the next is read. Bytes that were sent too early are never read as a request: the connection
+    is then not used again.
 
     Args:
         stream: The connection.

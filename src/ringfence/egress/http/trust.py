@@ -13,7 +13,7 @@ CERTIFICATE_FILES = (
     "/etc/ssl/ca-bundle.pem",  # openSUSE
     "/etc/ssl/cert.pem",  # macOS
 )
-"""Where systems keep the authorities that they trust."""
+"""Files in which systems store the authorities that they trust."""
 
 
 async def verified_context() -> ssl.SSLContext:

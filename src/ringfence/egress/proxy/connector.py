@@ -28,8 +28,8 @@ class Route:
     addresses: tuple[Resolved, ...] = ()
     """The checked addresses of the host."""
     through: HostProxy | None = None
-    """The proxy of this machine that makes the connection, and resolves the name itself; then `addresses` are only what
-    is known here."""
+    """The proxy of this machine that makes the connection and resolves the name itself; `addresses` are then only those
+    that are known here."""
 
 
 class Connector:
@@ -62,10 +62,10 @@ class Connector:
     async def _check_known(
         self, rules: Rules, target: Target, decision: Decision
     ) -> tuple[tuple[Resolved, ...], Decision | None]:
-        """Check what is known here of a name that the proxy will resolve again; one that leads inwards is refused.
+        """Check the addresses known here of a name that the proxy will resolve again; refuse one that leads inwards.
 
-        Behind a proxy names may not be resolvable. Then a rule that names the host must be enough; where every public
-        host is open, a name of which nothing is known is refused.
+        Behind a proxy, names may not be resolvable here. Then a rule that names the host must be enough; if every public
+        host is allowed, a name that cannot be resolved is refused.
         """
         host = str(target.host)
         if host not in self._slow:

@@ -64,8 +64,8 @@ class ForwardProxy:
         egress: The egress rules.
         sandbox_id: The sandbox that the connections come from.
         emit: Writes an event to the record; returns when it is written.
-        resolve: How names are resolved. There is no setting for it: who could choose it could lead any name anywhere.
-            Tests map public names to mirrors of their own.
+        resolve: How names are resolved. There is no setting for it, as it could direct any name anywhere. Tests map
+        public names to local mirrors.
         note: Takes a line for each refusal and each host that cannot be reached, for the user or agent.
         interceptor: Serves the hosts to which secrets are injected, if there are any.
     """
