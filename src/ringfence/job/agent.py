@@ -1,4 +1,4 @@
-"""The agent's part of a run: checks its program, model and tools, runs its runtime, and interprets the result."""
+"""Runs the agent of a run: checks its program, model and tools, runs its runtime, and interprets the result."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -77,7 +77,7 @@ def requested_features(request: AgentRequest) -> list[str]:
 
 
 def with_model_granted(spec: SandboxSpec) -> SandboxSpec:
-    """Return the spec with the model's API granted, the only way in which an agent CLI inside reaches its model.
+    """Return the spec with access to the model's API, which an agent CLI inside needs to reach its model.
 
     Raises:
         PolicyRefused: The spec is of the bare host.
@@ -132,11 +132,11 @@ async def run_runtime(agent: AgentRequest, access: ModelAccess, sandbox: Sandbox
 
 
 def work_of(runtime: Runtime | AgentFunction, task: Task) -> CustomWork:
-    """Return the work of a runtime of the caller's own, which may be a plain async function.
+    """Return the work of a caller's own runtime, which may be a plain async function.
 
     Args:
         runtime: A `Runtime`, or a function of task, sandbox and emit that returns the final text or a `RuntimeResult`.
-        task: Its task.
+        task: The task.
     """
     made = runtime if isinstance(runtime, Runtime) else FunctionRuntime(runtime)
 
@@ -166,7 +166,7 @@ async def _runtime(request: AgentRequest, access: ModelAccess, sandbox: Sandbox)
     if runs_agent_cli(request.runtime):
         yield await _cli_runtime(request, access.gateway, sandbox)
         return
-    # An agent CLI needs none of these, and what validates tools' input takes long to import.
+    # An agent CLI needs none of these, and the validation of tools' input takes long to import.
     from ringfence.model.messages_api import MessagesModel
     from ringfence.runtime.api import ApiRuntime
     from ringfence.tool.toolset import open_toolset
@@ -209,7 +209,7 @@ async def _cli_runtime(request: AgentRequest, gateway: Gateway, sandbox: Sandbox
 def system_of(
     toolset: str, system_append: str | None, spec: SandboxSpec, *, system_prompt: str | None = None
 ) -> str:
-    """The system prompt: how to work, what the sandbox may reach, and what the user adds."""
+    """The system prompt: how to work, which hosts the sandbox may reach, and the user's additions."""
     prompt = system_prompt or prompt_of(toolset, reachable=_reachable(spec))
     return f"{prompt}\n\n{system_append}" if system_append else prompt
 
@@ -226,8 +226,8 @@ def task_of(request: AgentRequest, name: str, spec: SandboxSpec) -> Task:
 
     Args:
         request: The agent.
-        name: The model, as its API knows it.
-        spec: Of the sandbox, which the prompt describes.
+        name: The model's name in its API.
+        spec: The spec of the sandbox, which the prompt describes.
     """
     toolset = request.toolset_used
     options = _options(request, spec)
@@ -244,7 +244,7 @@ def task_of(request: AgentRequest, name: str, spec: SandboxSpec) -> Task:
 
 
 def _options(request: AgentRequest, spec: SandboxSpec) -> Options:
-    """The options; an agent CLI's own system prompt, unless replaced, gets a description of its sandbox."""
+    """The options; a description of the sandbox is added to an agent CLI's own system prompt, unless it is replaced."""
     options = request.options
     changes: dict[str, object] = {"mcp_servers": (*options.mcp_servers, *request.mcp_servers)}
     if runs_agent_cli(request.runtime) and options.system_prompt is None:

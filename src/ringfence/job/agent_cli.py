@@ -1,4 +1,4 @@
-"""An agent CLI on the user's terminal: its sessions are restored inside, kept as they grow, and read into the record."""
+"""Runs an agent CLI on the user's terminal: restores its sessions inside, saves them as they grow, and records them."""
 
 import os
 import sys
@@ -53,7 +53,7 @@ _READ_S = 0.05
 _CHUNK = 1024**2
 _PLACES = 10
 _TERMINAL = "terminal-"
-"""How the names of homes of sessions on terminals begin."""
+"""Prefix of the names of homes of sessions on terminals."""
 _SESSION_CHARS = 36
 
 
@@ -66,7 +66,7 @@ class _TerminalAgent:
     args: tuple[str, ...]
     """The user's own arguments for it."""
     home: SessionStore
-    """Where its sessions on this workspace are kept."""
+    """The home of its sessions on this workspace."""
     options: Options
     on_start: OnStart
 
@@ -81,20 +81,20 @@ async def terminal_run(
     notify: Notify,
     on_start: OnStart,
 ) -> AsyncIterator[RunRequest]:
-    """The request of a session with an agent CLI on this terminal, with its credentials leased until the end.
+    """Yield the request of a session with an agent CLI on this terminal, with its credentials leased until the end.
 
     Args:
         name: The name of the agent CLI.
         args: The user's own arguments for it.
         workspace: The directory in which it works.
-        effective: The settings. The usual limits of time and tokens are for tasks: only those that were set hold.
+        effective: The settings. The default limits of time and tokens are for tasks: only limits that were set apply.
         notify: Called with lines for the user.
-        on_start: Called when it is about to start, with its sandbox and version.
+        on_start: Called with its sandbox and version when it is about to start.
 
     Raises:
-        ConfigurationError: The program is not there, or not of a tested version.
-        UsageError: It lacks what the settings ask for, an argument would lead out of the fence, or too many terminals
-            have it on this workspace.
+        ConfigurationError: The program does not exist, or is not of a tested version.
+        UsageError: It lacks a feature that the settings request, an argument would lead out of the fence, or too many
+        terminals run it on this workspace.
         PolicyRefused, AuthenticationFailed, InfrastructureFault: As `command_request` and `with_credentials`.
     """
     settings = effective.settings
@@ -165,13 +165,13 @@ async def _run_on_terminal(agent: _TerminalAgent, sandbox: Sandbox, emit: "Emit"
 
 @contextmanager
 def _locked_sessions(client: AgentCli, workspace: Path, state: Path) -> Iterator[SessionStore]:
-    """Lock all sessions of an agent CLI on a workspace, as the user has them on terminals.
+    """Lock all sessions of an agent CLI on a workspace that the user has on terminals.
 
-    If another terminal has them, lock those of a second terminal, and so on: each writes its own.
+    If another terminal has locked them, lock those of a second terminal, and so on: each terminal writes its own.
 
     Raises:
-        UsageError: All terminals that there may be have theirs.
-        InfrastructureFault: The lock cannot be made.
+        UsageError: The maximum number of terminals is in use.
+        InfrastructureFault: The lock cannot be created.
     """
     digest = sha256(str(workspace).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     with ExitStack() as held:
@@ -189,7 +189,7 @@ def _locked_sessions(client: AgentCli, workspace: Path, state: Path) -> Iterator
 
 
 def terminal_session(reference: str, state: Path) -> tuple[CliName, str] | None:
-    """The session on a terminal whose id is, or begins with, `reference`: which agent CLI has it, and its id."""
+    """The session on a terminal whose id is, or begins with, `reference`: its agent CLI and its id."""
     homes = sorted(sessions_dir(state).glob(f"{_TERMINAL}*")) if reference else []
     for home in homes:
         for name in filter(_is_session, SessionStore(home).files()):
@@ -201,13 +201,13 @@ def terminal_session(reference: str, state: Path) -> tuple[CliName, str] | None:
 
 
 class TerminalSessions:
-    """All sessions of an agent CLI on a workspace, so that it finds them again.
+    """Restores and saves all sessions of an agent CLI on a workspace.
 
     Args:
-        home: Where they are kept on the host.
-        sandbox: Where the agent CLI runs.
+        home: The directory on the host where they are saved.
+        sandbox: The sandbox in which the agent CLI runs.
         folder: Its state directory inside.
-        patterns: Which files there are sessions.
+        patterns: Patterns of the files there that are sessions.
         read_s: How long it may take to read them into the record.
     """
 
@@ -226,7 +226,7 @@ class TerminalSessions:
 
     @asynccontextmanager
     async def synchronized(self, emit: "Emit") -> AsyncIterator[None]:
-        """Restore them inside and keep what is added to them; at the end, record what was added."""
+        """Restore them inside and save additions to them; at the end, record the additions."""
         before = await anyio.to_thread.run_sync(self._home.files)
         await self._restore(before)
         try:
@@ -237,7 +237,7 @@ class TerminalSessions:
                 await self._record(before, emit)
 
     async def _restore(self, known: Mapping[str, int]) -> None:
-        """Restore the newest, the oldest of them first, so that the agent CLI sees which one is the last."""
+        """Restore the newest sessions, the oldest of them first, so that the agent CLI recognizes the last one."""
         room = _RESTORED_BYTES
         chosen: list[str] = []
         for name in sorted(known, key=self._written_at, reverse=True)[:_RESTORED_FILES]:
@@ -271,7 +271,7 @@ class TerminalSessions:
             await emit(unread(session, session, str(exc)))
 
     def _added(self, session: Path, before: Mapping[str, int]) -> Iterator[Event]:
-        """The events of a session that were not there when it began."""
+        """The events that were added to a session since the start."""
         known: dict[str, int] = {}
         for event in read_events(session):
             origin = event.origin
@@ -286,7 +286,7 @@ class TerminalSessions:
 
 
 def _next_batch(events: Iterator[Event]) -> list[Event]:
-    """The next events: few at a time where each is large and takes long to read."""
+    """The next events; few at a time if each is large and takes long to read."""
     found = []
     until = time.monotonic() + _READ_S
     for event in islice(events, _AT_ONCE):
@@ -297,12 +297,12 @@ def _next_batch(events: Iterator[Event]) -> list[Event]:
 
 
 def _is_session(name: str) -> bool:
-    """Whether a file is a session's own; those of sub-agents are read with it."""
+    """Whether a file is a session itself; files of sub-agents are read with it."""
     return name.endswith(".jsonl") and "/subagents/" not in name and "/tool-results/" not in name
 
 
 def _lines(path: Path, size: int) -> int:
-    """How many lines the first `size` bytes of a file have."""
+    """The number of lines in the first `size` bytes of a file."""
     count = 0
     with path.open("rb") as file:
         while size > 0 and (chunk := file.read(min(size, _CHUNK))):

@@ -1,4 +1,4 @@
-"""The user's own command as a run's work: its streams are passed through, its end is recorded."""
+"""Runs the user's own command as a run's work: passes its streams through and records its end."""
 
 import os
 import select
@@ -29,7 +29,7 @@ _NOT_STARTED = ProcessEnd(127, None, "exit", 0.0)
 
 @frozen
 class Stdio:
-    """The user's own streams. `stdin` None gives the command an empty one."""
+    """The user's own streams. If `stdin` is None, the command gets an empty one."""
 
     stdin: BinaryIO | None
     stdout: BinaryIO
@@ -37,7 +37,7 @@ class Stdio:
 
 
 def open_null() -> BinaryIO:
-    """A stream in place of one that ringfence was started without."""
+    """Open a replacement for a standard stream that ringfence was started without."""
     return open(os.devnull, "wb")  # noqa: PTH123 - the caller closes it
 
 
@@ -84,12 +84,12 @@ def command_ended(
 
 
 def text_of(kept: BoundedOutput) -> str:
-    """What was kept of a command's output."""
+    """The parts of a command's output that were kept."""
     return kept.value().decode("utf-8", "replace")
 
 
 class _Copy:
-    """Copies one of the command's streams to the user's. A command whose reader has left is killed."""
+    """Copies one of the command's streams to the user's. Kills a command whose reader has left."""
 
     def __init__(self, target: BinaryIO, kept: BoundedOutput) -> None:
         self.is_lost = False
@@ -116,10 +116,10 @@ class _Copy:
 
 
 async def _feed(process: SandboxProcess, source: BinaryIO | None) -> None:
-    """Send what the user's stdin holds, until its end."""
+    """Send the user's stdin to the command until its end."""
     if source is not None:
         descriptor = source.fileno()
-        # Regular files and /dev/null are always ready, and epoll refuses them.
+        # Regular files and /dev/null are always ready, and epoll does not accept them.
         is_pollable = _is_pollable(descriptor)
         while True:
             if is_pollable:
@@ -145,7 +145,7 @@ def outcome_of_command(end: ProcessEnd, name: str = "the command") -> Outcome:
 
     Args:
         end: How it ended.
-        name: What the reason calls it.
+        name: Its name in the reason.
     """
     if end.ended_by == "exit":
         state = JobState.SUCCEEDED if end.exit_code == 0 else JobState.FAILED

@@ -1,7 +1,7 @@
-"""Questions of a run: what it was refused, and the narrowest rule that would let it continue.
+"""Defines the questions of a run: what it was refused, and the narrowest rule that would let it continue.
 
-A rule is made from fields of events that the host recorded, never from a text of the agent. Whoever applies a rule reads
-it by `read_rule` again, which refuses what no answer may grant.
+A rule is made from fields of events that the host recorded, never from a text of the agent. Code that applies a rule
+reads it with `read_rule` again, which refuses rules that no answer may grant.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from ringfence.tool.ask import ASK_PERSON, MAX_QUESTION_CHARS
 _ASK_USER = "AskUserQuestion"
 """The tool by which claude asks its user."""
 _NOT_LISTED = "default"
-"""The rule in `egress.decided` of a host that no rule names. Other refusals are the user's own rules, or final."""
+"""The rule in `egress.decided` for a host that no rule names. Other refusals are by the user's own rules, or final."""
 _BUDGETS = ("tokens", "cost_usd")
 
 
@@ -45,7 +45,7 @@ class _Rule(BaseModel):
 
 
 class HostRule(_Rule):
-    """One host may be reached on one port."""
+    """A rule that allows one host on one port."""
 
     host: Annotated[str, StringConstraints(min_length=1, max_length=253)]
     port: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=HIGHEST_PORT)]
@@ -65,7 +65,7 @@ class HostRule(_Rule):
 
 
 class ToolRule(_Rule):
-    """One tool may be used."""
+    """A rule that allows one tool."""
 
     tool: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
 
@@ -79,7 +79,7 @@ class ToolRule(_Rule):
 
 
 class LimitRule(_Rule):
-    """A limit has another value."""
+    """A rule that changes the value of a limit."""
 
     limit: Literal["tokens", "cost_usd"]
     to: Annotated[float, BeforeValidator(no_boolean), Field(gt=0, le=1e12, allow_inf_nan=False)]
@@ -100,10 +100,10 @@ _MODELS: Mapping[str, type[Rule]] = {"host": HostRule, "tool": ToolRule, "budget
 
 
 def read_rule(kind: str, fields: Mapping[str, Any]) -> Rule | None:
-    """Return the rule of a question; None for a question of the agent's own, which asks for no rule.
+    """Return the rule of a question; None for the agent's own question, which requests no rule.
 
     Raises:
-        PolicyRefused: It is no rule that an answer may grant.
+        PolicyRefused: It is not a rule that an answer may grant.
     """
     if kind == "question" and not fields:
         return None
@@ -149,7 +149,7 @@ def _check_host(rule: HostRule) -> None:
 
 
 def with_rules(settings: Settings, rules: Iterable[Rule]) -> Settings:
-    """Return settings that are extended by rules; `egress.deny` and `tools.deny` stay stronger."""
+    """Return settings extended by rules; `egress.deny` and `tools.deny` still take precedence."""
     for rule in rules:
         match rule:
             case HostRule():
@@ -169,13 +169,13 @@ def with_rules(settings: Settings, rules: Iterable[Rule]) -> Settings:
 
 @frozen
 class Question:
-    """What a run asks a person."""
+    """A question of a run to a person."""
 
     kind: QuestionKind
     rule: JSONObject
-    """The fields of the narrowest rule that would let the run continue; empty for a question of the agent's own."""
+    """The fields of the narrowest rule that would let the run continue; empty for the agent's own question."""
     text: str
-    """The agent's own words: data to show, which decide nothing."""
+    """The agent's own words: data to display, without any effect."""
 
     @property
     def granted(self) -> Rule | None:
@@ -199,13 +199,13 @@ class Question:
 
 
 def limit_question(error: LimitReached, text: str) -> Question:
-    """Return the question about a limit that a run reached: as much again, which a resumed run counts from zero."""
+    """Return the question about a reached limit: the same amount again, which a resumed run counts from zero."""
     allowed = int(error.allowed) if error.limit == "tokens" else float(error.allowed)
     return Question("budget", {"limit": error.limit, "to": allowed}, text)
 
 
 class QuestionWatch:
-    """Turns the first refusal of a run that its settings name into a question, and stops the work.
+    """Turns the first refusal of a kind that the settings name into a question, and stops the work.
 
     Args:
         kinds: The kinds of refusals that are asked about.
@@ -224,7 +224,7 @@ class QuestionWatch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the events until the context is left; what it encloses is cancelled by a question."""
+        """Watch the events until the context is left; a question cancels the code within it."""
         with anyio.CancelScope() as scope:
             self._scope = scope
             try:
@@ -233,7 +233,7 @@ class QuestionWatch:
                 self._scope = None
 
     def take(self, event: Event) -> None:
-        """Take a recorded event."""
+        """Process a recorded event."""
         if self._scope is None or self.question is not None or not self._kinds:
             return
         self._note_words(event)
@@ -242,7 +242,7 @@ class QuestionWatch:
             self._ask(question)
 
     def take_error(self, error: BaseException) -> None:
-        """Take the error that ended the work."""
+        """Process the error that ended the work."""
         if "budget" not in self._kinds or self.question is not None or not isinstance(error, LimitReached):
             return
         if error.limit in _BUDGETS:
@@ -254,7 +254,7 @@ class QuestionWatch:
         try:
             _ = question.granted
         except PolicyRefused:
-            return  # the refusal is final, as it is without questions
+            return  # the refusal is final, as without questions
         self.question = question
         if self._scope is not None:
             self._scope.cancel()
@@ -277,7 +277,7 @@ class QuestionWatch:
         return None if tool in self._denied else Question("tool", {"tool": tool}, self._words)
 
     def _note_words(self, event: Event) -> None:
-        """Note what the agent said last, and what it asks."""
+        """Note the agent's last message and its questions."""
         if isinstance(event, ToolCalled):
             self._words = (event.reasoning or self._words)[:MAX_QUESTION_CHARS]
             if event.tool == _ASK_USER:
@@ -301,7 +301,7 @@ def question_of_user(arguments: JSONObject) -> str:
 
 
 def continuation(answered: QuestionAnswered) -> str:
-    """Return the prompt with which an agent continues after a person allowed what it asked for."""
+    """Return the prompt with which an agent continues after a person granted its request."""
     rule = read_rule(answered.kind, answered.rule)
     parts = []
     match rule:

@@ -1,6 +1,6 @@
-"""What a program has made of a terminal, read from its output, so that it can be undone when the program is gone.
+"""Tracks the modes that a program sets on a terminal, from its output, so that they can be reset when it is gone.
 
-Only what is known is undone, and only if it was done: what a program leaves as it found it is left alone.
+Only known modes are reset, and only if the program changed them.
 """
 
 import re
@@ -17,37 +17,37 @@ _SEQUENCE = re.compile(
     rb")"
 )
 _BEGUN = re.compile(rb"\x1b(?:\[[<-?]?[0-9;:]{0,64}[ -/]{0,2}|\][0-9]{0,5}|[()*+])?")
-"""What more bytes could make a sequence of."""
+"""Matches the incomplete beginning of a sequence."""
 _IGNORED = re.compile(rb"[\x00-\x06\x08-\x17\x19\x1c-\x1f\x7f]")
-"""A terminal acts on these, or on none of them, and goes on with the sequence that they stand in."""
+"""Characters that a terminal acts on, or ignores, within a sequence, which it then continues."""
 _SHORT = re.compile(rb"\xc2([\x90\x9a\x9b\x9d\x9f])")
-"""What stands for ESC and a letter, in one character."""
+"""Single characters that stand for ESC and a letter."""
 _ENQUIRY = b"\x05"
 _ALTERNATE = ("1049", "1047", "47")
 _AT_FIRST_ON = frozenset({"7", "25"})
-"""Wrapping at the edge, and a cursor that is seen."""
+"""Modes that are on by default: wrapping at the edge, and a visible cursor."""
 _PRIVATE = frozenset(
     {"1", "5", "6", "7", "9", "25", "45", "66", "69", "1000", "1001", "1002", "1003", "1004", "1005", "1006"}
     | {"1007", "1015", "1016", "2004", "2026", "2031", "2048"}
 )
-"""Modes that a shell would not like to find changed: cursor keys, colours reversed, mouse, focus, paste, ..."""
+"""Modes that would disturb a shell if they stayed changed: cursor keys, reversed colours, mouse, focus, paste, ..."""
 _MOST_PUSHES = 16
 _QUESTIONS = {b"c", b"n", b"t", b"x", b"p"}
 _NO_QUESTIONS = {b"?h", b"?l", b"?s", b"?r", b"?J", b"?K", b">m", b" q", b">u", b"<u", b"=u"}
-"""Of the sequences with a mark, those that no terminal answers."""
+"""The sequences with a mark that no terminal answers."""
 _QUIET_COMMANDS = {0, 1, 2, 7, 8, 9, 133, 633, 777}
 _LINK = 8
 _COLOURS = {4, 5, *range(10, 20)}
 _ANSI = ("2", "4", "20")
-"""Keys locked, letters inserted, line ends of two characters."""
+"""ANSI modes: locked keys, insertion of letters, line ends of two characters."""
 
 
 @dataclass
 class _Screen:
-    """What the two screens of a terminal have each for themselves."""
+    """State that each of the two screens of a terminal has separately."""
 
     keyboards: list[bytes] = field(default_factory=list)
-    """Ways to tell keys (the protocol of kitty), the last one counts."""
+    """Stack of keyboard modes (kitty's protocol), of which the last applies."""
 
 
 class ScreenModes:
@@ -55,12 +55,12 @@ class ScreenModes:
 
     def __init__(self) -> None:
         self.is_asked = False
-        """Whether the terminal was asked something, so that an answer may still be on its way."""
+        """Whether the terminal was sent a query, so that an answer may still arrive."""
         self._start_anew()
         self._rest = b""
 
     def see(self, output: bytes) -> None:
-        """Take the next bytes; a sequence may be cut anywhere. One that is not known may be a question."""
+        """Process the next bytes, which may split a sequence anywhere. An unknown sequence may be a query."""
         self.is_asked = self.is_asked or _ENQUIRY in output
         data = _SHORT.sub(_in_two, self._rest + _IGNORED.sub(b"", output))
         end = 0
@@ -78,7 +78,7 @@ class ScreenModes:
         self.is_asked = self.is_asked or b"\x1b" in data
 
     def undo(self) -> bytes:
-        """What makes the terminal as it was."""
+        """The sequences that restore the terminal's previous state."""
         parts = [self._pops(self._screen), *(self._set(name, name in _AT_FIRST_ON) for name in self._changed)]
         if self._keys:
             parts.append(b"\x1b[>4m")
@@ -102,7 +102,7 @@ class ScreenModes:
         return b"".join(parts)
 
     def redo(self) -> bytes:
-        """What makes it again as the program had it; what it shows, the program has to draw."""
+        """The sequences that restore the program's modes; the program must redraw its screen itself."""
         parts = [*self._main.keyboards]
         if self._alternate:
             parts += [self._set(self._alternate, True), b"\x1b[2J", *self._other.keyboards]

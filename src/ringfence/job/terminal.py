@@ -1,6 +1,6 @@
-"""The user's terminal as a command's own: raw mode, resizing, suspension; afterwards it is as it was before.
+"""Gives the user's terminal to a command (raw mode, resizing, suspension), and restores it afterwards.
 
-Whatever becomes of the command, the terminal is restored.
+The terminal is restored however the command ends.
 """
 
 import errno
@@ -42,7 +42,7 @@ _QUIET_S = 0.1
 _ALL_ANSWERS_S = 10.0
 _ASK, _ANSWER = b"\x1b[5n", b"\x1b[0n"
 _CANCEL_SEQUENCE = b"\x18\x1b\\"
-"""Ends a sequence that the program began and did not end, which would swallow what is written next."""
+"""Ends an incomplete sequence of the program, which would otherwise swallow the next output."""
 _CHUNK = 64 * 1024
 _RETRIES = 10
 _FORWARDED = ("COLORTERM", "COLORFGBG", "NO_COLOR", "TERM_PROGRAM", "TERM_PROGRAM_VERSION")
@@ -64,18 +64,18 @@ async def run_on_terminal(
     on_output: Callable[[], None] | None = None,
     name: str = "the command",
 ) -> Outcome:
-    """Run a command with the terminal behind `keyboard` and `screen` as its own; Ctrl-C goes inside.
+    """Run a command on the terminal at `keyboard` and `screen`; Ctrl-C is sent to the command.
 
     Args:
         argv: Program and arguments.
         keyboard: Descriptor of the terminal, to read from.
         screen: The same, to write to.
-        sandbox: Where it runs.
+        sandbox: The sandbox in which it runs.
         emit: Records its end; None: nothing is recorded.
         env: Variables for it.
-        suspends: Whether Ctrl-Z suspends this process with it. Otherwise it goes inside, where a shell acts on it.
+        suspends: Whether Ctrl-Z suspends this process with it. Otherwise it is sent inside, where a shell handles it.
         on_output: Called when the command has printed something.
-        name: What the outcome's reason calls it.
+        name: Its name in the outcome's reason.
     """
     kept = BoundedOutput(_KEPT_BYTES)
     terminal = Terminal(keyboard, screen)
@@ -118,7 +118,7 @@ class TerminalClosed(OSError):
 
 
 class Terminal:
-    """A terminal, by its two ends.
+    """A terminal with its two ends.
 
     Args:
         keyboard: Descriptor to read from.
@@ -145,7 +145,7 @@ class Terminal:
 
     @asynccontextmanager
     async def entered(self) -> AsyncIterator[None]:
-        """Set raw mode; restore at the end what it was, including what the program did to the screen."""
+        """Set raw mode; at the end restore the previous mode, and undo the program's changes to the screen."""
         self._before = termios.tcgetattr(self.keyboard)
         self.enter()
         try:
@@ -157,13 +157,13 @@ class Terminal:
     def enter(self) -> None:
         """Set raw mode, and the modes that the program had set."""
         with suppress(termios.error):
-            # What was typed ahead is kept: it is for the program.
+            # Input that was typed ahead is kept for the program.
             _retry_interrupted(lambda: tty.setraw(self.keyboard, termios.TCSADRAIN))
             self._raw = termios.tcgetattr(self.keyboard)
         self._send(self._modes.redo())
 
     def leave(self) -> bytes:
-        """Restore the terminal. No other task may be reading; input that was meant for the program is returned."""
+        """Restore the terminal, and return input that was meant for the program. No other task may be reading."""
         self._send(_CANCEL_SEQUENCE)
         is_asked_lately = time.monotonic() - self._asked_at < _RECENTLY_ASKED_S
         answers = self._take_answers() if is_asked_lately else b""
@@ -173,7 +173,7 @@ class Terminal:
         return answers
 
     def typed(self) -> bytes | None:
-        """Input that is there to be read; None: another task has read it. Empty: the terminal is gone."""
+        """Read available input; None: another task has read it. Empty: the terminal is gone."""
         try:
             ready, _, _ = select.select([self.keyboard], [], [], 0)
             return os.read(self.keyboard, _CHUNK) if ready else None
@@ -181,11 +181,11 @@ class Terminal:
             return b""
 
     def is_entered(self) -> bool:
-        """Whether it is as `enter` left it: a shell changes that while this process is stopped."""
+        """Whether the terminal is as `enter` left it, which a shell changes while this process is stopped."""
         try:
             return termios.tcgetattr(self.keyboard) == self._raw
         except termios.error:
-            return True  # it is gone
+            return True  # the terminal is gone
 
     def show(self, output: bytes) -> None:
         """Write the program's output.
@@ -203,13 +203,13 @@ class Terminal:
             raise TerminalClosed from exc
 
     def write_line(self, line: str) -> None:
-        """Write a line of ringfence's own while the terminal is restored."""
+        """Write a line of ringfence itself while the terminal is restored."""
         self._send(f"\r\n{line}\r\n".encode())
 
     def _take_answers(self) -> bytes:
-        """Read what the terminal answers to the program: the shell would take it for typed input.
+        """Read the terminal's answers to the program, which the shell would take for typed input.
 
-        The program may have asked what we ask, so the first answer to that need not be the last of all.
+        The program may have sent the same query as this function, so the first answer to it need not be the last of all.
         """
         self._send(_ASK)
         seen = b""
@@ -254,7 +254,7 @@ class _TerminalSession:
             await anyio.to_thread.run_sync(self._terminal.show, chunk)
 
     async def type(self) -> None:
-        """Send what is typed to the command, until the terminal is gone."""
+        """Send typed input to the command until the terminal is gone."""
         while True:
             await anyio.wait_readable(self._terminal.keyboard)
             async with self._reading:
@@ -309,7 +309,7 @@ class _TerminalSession:
 
 
 def stop() -> None:
-    """Stop this process and its group, as a terminal does, until it is continued; not if no shell could do that."""
+    """Stop this process and its group, as a terminal does, until it is continued; not if no shell could continue it."""
     ours = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     try:
         os.kill(0, signal.SIGTSTP)
@@ -328,7 +328,7 @@ def environment_of(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _retry_interrupted(act: Callable[[], object]) -> None:
-    """Call `act` again where a signal, such as SIGCONT, interrupts it."""
+    """Call `act` again if a signal, such as SIGCONT, interrupts it."""
     for _ in range(_RETRIES):
         try:
             act()
@@ -346,13 +346,13 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 class KeyboardInput:
-    """Splits input at each Ctrl-Z. One within pasted text is part of that text."""
+    """Splits input at each Ctrl-Z, except within pasted text."""
 
     def __init__(self) -> None:
         self._is_pasting = False
 
     def split(self, data: bytes) -> list[bytes]:
-        """The input before, between and after each Ctrl-Z; one piece if there is none."""
+        """Return the input before, between and after each Ctrl-Z; one piece if there is none."""
         pieces = [b""]
         while data:
             mark = _PASTE_ENDS if self._is_pasting else _PASTE_BEGINS
