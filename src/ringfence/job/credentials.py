@@ -1,6 +1,6 @@
-"""Credentials of a run: leased before it begins, recorded and renewed while it lasts, released before it is sealed.
+"""Leases a run's credentials before it begins, renews them while it lasts, and releases them before it is sealed.
 
-What reads secrets is imported by the functions that need it: a run without any does not pay for it.
+Modules that read secrets are imported by the functions that need them, as they would slow down runs without secrets.
 """
 
 import sys
@@ -37,22 +37,22 @@ class RunCredentials:
     models: "tuple[Lease, ...]" = ()
     """Credentials for models, one for each provider that may be requested."""
     credentials: "tuple[Credential, ...]" = ()
-    """Their present values, in the same order."""
+    """Their current values, in the same order."""
     injected: "tuple[Lease, ...]" = ()
-    """Those injected into the sandbox."""
+    """Leases of secrets that are injected into the sandbox."""
     swapped: "tuple[Lease, ...]" = ()
-    """Those that the gate injects into requests."""
+    """Leases of secrets that the gate injects into requests."""
 
     @property
     def leases(self) -> "tuple[Lease, ...]":
-        """All of them, once."""
+        """All leases, each once."""
         return tuple(dict.fromkeys((*self.models, *self.injected, *self.swapped)))
 
     def given_to(self, access: "ModelAccess") -> "ModelAccess":
-        """Model access with these credentials.
+        """Return model access with these credentials.
 
         Raises:
-            UsageError: The base URL of one is not valid.
+            UsageError: The base URL of a provider is not valid.
         """
         pairs = zip(self.credentials, self.models, strict=True)
         renewals = {credential.provider: lease.credential for credential, lease in pairs}
@@ -63,13 +63,13 @@ class RunCredentials:
 async def with_credentials(
     request: "RunRequest", effective: "Effective", notify: "Notify", *, is_probed: bool = False
 ) -> AsyncIterator["RunRequest"]:
-    """The request with its credentials, which are leased until the context is left.
+    """Yield the request with its credentials, which are leased until the context is left.
 
     Args:
         request: The run. Its model access, if any, has no credentials yet.
         effective: The configuration.
-        notify: As of `lease_credentials`.
-        is_probed: Whether to try the agent's credential while the sandbox is prepared.
+        notify: As for `lease_credentials`.
+        is_probed: Whether to test the agent's credential while the sandbox is prepared.
 
     Raises:
         AuthenticationFailed, InfrastructureFault, PolicyRefused: As `lease_credentials`.
@@ -106,19 +106,19 @@ async def lease_credentials(
     model: "Provider | None" = None,
     others: bool = False,
 ) -> AsyncIterator[RunCredentials]:
-    """Lease what a run needs, until the context is left.
+    """Lease the secrets that a run needs until the context is left.
 
     Args:
-        effective: Says where secrets are, and whether any are injected.
-        workspace: Where the agent works: no secret is read from there.
-        notify: Is called with warnings about where a secret is kept, and with failures to release one.
+        effective: The configuration, which says where secrets are and whether any are injected.
+        workspace: The directory in which the agent works; no secret is read from there.
+        notify: Called with warnings about where a secret is stored, and with failures to release one.
         model: Provider of the model that the run itself requests; None: it requests none.
         others: Whether processes inside may request models of any provider for which there is a credential.
 
     Raises:
-        AuthenticationFailed: The run's own credential, or one of `egress.swap`, is missing, has ended or cannot be
-            had, or none can.
-        PolicyRefused: One lies in the workspace.
+        AuthenticationFailed: The run's own credential, or one of `egress.swap`, is missing, has expired or is not
+        available, or no credential is.
+        PolicyRefused: A secret is stored in the workspace.
         InfrastructureFault: A source cannot be reached.
     """
     wants_inside = effective.settings.auth == "inject"
@@ -154,7 +154,7 @@ def _swapped(effective: "Effective", known: "dict[str, KnownSecret]") -> "list[K
     """The secrets of `egress.swap`.
 
     Raises:
-        AuthenticationFailed: The configuration does not say where one is.
+        AuthenticationFailed: The configuration does not say where a secret is.
     """
     names = [swap.secret for swap in effective.settings.egress.swap]
     for name in names:
@@ -166,10 +166,10 @@ def _swapped(effective: "Effective", known: "dict[str, KnownSecret]") -> "list[K
 
 
 def one_per_provider(known: "dict[str, KnownSecret]") -> "list[KnownSecret]":
-    """The credential of each provider for which there is one.
+    """Return the credential of each provider that has one.
 
     Raises:
-        AuthenticationFailed: There is none at all.
+        AuthenticationFailed: No provider has one.
     """
     from ringfence.secret import credential_of, credentials_of
 
@@ -180,7 +180,7 @@ def one_per_provider(known: "dict[str, KnownSecret]") -> "list[KnownSecret]":
 
 
 def refuse_in_workspace(workspace: Path, secret: "KnownSecret") -> None:
-    """See that a secret is not kept where the agent could read it.
+    """Check that a secret is not stored where the agent could read it.
 
     Raises:
         PolicyRefused: It is.
@@ -201,9 +201,9 @@ async def recorded_leases(
     """Record the leases of a run, renew them while it lasts, release them at its end.
 
     Args:
-        leases: What is leased to the run.
-        run: Its id.
-        redactor: Learns every further value that a lease gets.
+        leases: The leases of the run.
+        run: The run's id.
+        redactor: Is extended by every new value of a lease.
         emit: Writes an event.
     """
     for lease in leases:
@@ -234,9 +234,9 @@ async def recorded_leases(
 async def concurrent_probe(
     check: Callable[[], Coroutine[Any, Any, None]] | None,
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Run `check` beside the body, which gets a function that waits for it. An exception of either ends both.
+    """Run `check` concurrently with the body, which gets a function that waits for it. An exception of one ends both.
 
-    A body that ends without having waited ends the check.
+    If the body ends without having waited, the check is cancelled.
     """
     passed = anyio.Event()
 
@@ -253,14 +253,14 @@ async def concurrent_probe(
 
 @asynccontextmanager
 async def with_own_leases(request: "RunRequest", environ: Mapping[str, str]) -> "AsyncIterator[RunRequest]":
-    """The request with leases of the secrets it wants, as far as they can be had, until the context is left.
+    """Yield the request with leases of its secrets, as far as they are available, until the context is left.
 
     Args:
         request: The run.
-        environ: Where sources of secrets look.
+        environ: The environment in which sources of secrets search.
 
     Raises:
-        AuthenticationFailed, InfrastructureFault: None can be had.
+        AuthenticationFailed, InfrastructureFault: No secret is available.
     """
     from ringfence.secret import lease_secrets
 
@@ -276,10 +276,10 @@ async def with_own_leases(request: "RunRequest", environ: Mapping[str, str]) -> 
 async def inject(leases: "Sequence[Lease]", sandbox: "Sandbox", emit: "Emit") -> None:
     """Inject secrets into a sandbox: as variables of every command, and logins as the file that their program reads.
 
-    A login's file can be used but not renewed: renewed inside, it would end the login outside.
+    A login's file can be used but not renewed, as renewing it inside would end the login outside.
 
     Raises:
-        PolicyRefused: There is no fence: a file would take the place of the user's own.
+        PolicyRefused: There is no fence, and a file would replace the user's own.
     """
     if leases and not sandbox.facts.is_fence:
         raise PolicyRefused(
@@ -302,7 +302,7 @@ def _log(line: str) -> None:
 
 
 async def _renew(lease: "Lease", emit: "Emit") -> None:
-    """Renew a secret before it ends, so that it is at hand; record once each value that cannot be renewed."""
+    """Renew a secret before it expires, so that a new one is ready; record once each value that cannot be renewed."""
     from ringfence.secret.lease import RENEW_BEFORE
 
     reported: datetime | None = None
@@ -313,7 +313,7 @@ async def _renew(lease: "Lease", emit: "Emit") -> None:
             await anyio.sleep(_POLL_S)
             continue
         if end > now + RENEW_BEFORE:
-            # Not for longer than that: clocks are set and machines sleep.
+            # No longer, as clocks are set and machines sleep.
             left_s = (end - RENEW_BEFORE - now) / timedelta(seconds=1)
             await anyio.sleep(min(_POLL_S, max(0.1, left_s)))
             continue

@@ -1,4 +1,4 @@
-"""The models that a run may request, as whom, and how much: what its one gateway is made of."""
+"""Defines a run's access to models: which models, with which credentials and within which limits."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -17,39 +17,39 @@ from ringfence.model.registry import check_name, needs_credential, read_model, s
 from ringfence.secret import Credential, Provider
 
 Renewal = Callable[[], Awaitable[Credential]]
-"""Returns a credential as it is at the time of a request."""
+"""Returns the current credential at the time of a request."""
 _PLACEHOLDER = "sk-ant-scripted-dummy"
-"""A script takes any credential."""
+"""A dummy credential, as a script accepts any."""
 
 
 @frozen
 class ModelAccess:
-    """What a run's gateway is made of. Plain data."""
+    """Plain data from which a run's gateway is created."""
 
     model: str
-    """Name of a model, or `scripted:FILE`: then every request is answered from the script."""
+    """Name of a model, or `scripted:FILE` to answer every request from the script."""
     credentials: Sequence[Credential] = ()
-    """One for each provider that may be requested; none for a script, and none before they are leased."""
+    """Credentials, one for each provider that may be requested; none for a script, or before they are leased."""
     tokens: int | None = None
-    """Of all requests together; None is no limit."""
+    """Limit for all requests together; None is no limit."""
     cost_usd: float | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
-    """Beside or in place of those in the table and of the script."""
+    """Prices in addition to, or in place of, those in the table and of the script."""
     base_urls: Mapping[Provider, str] = field(default_factory=dict)
-    """None for a provider: its variable of the environment, else the public one."""
+    """Base URLs by provider; by default the one in its environment variable, else the public one."""
     policy: ModelPolicy = field(default_factory=ModelPolicy)
     turns: int | None = None
     """Requests of the agent that may be answered; None is no limit."""
     provider: Provider | None = None
-    """Whose models the run's own agent requests; None: only processes of the user request models."""
+    """Provider of the models that the run's own agent requests; None: only the user's processes request models."""
     agent_is_inside: bool = False
-    """Whether that agent is an agent CLI inside, as against our own loop."""
+    """Whether that agent is an agent CLI inside, as opposed to the built-in loop."""
     renewals: Mapping[Provider, Renewal] = field(default_factory=dict)
-    """For credentials that expire. They stay in this process."""
+    """Functions that return credentials that expire. They stay in this process."""
 
     @property
     def needs_credential(self) -> bool:
-        """Whether requests need a credential: those to a script need none."""
+        """Whether requests need a credential; requests to a script do not."""
         return needs_credential(self.model)
 
     @property
@@ -59,7 +59,7 @@ class ModelAccess:
 
     @property
     def all_prices(self) -> Mapping[str, Price]:
-        """The prices, with those of the script."""
+        """The prices, including those of the script."""
         return {**self._known[1], **self.prices}
 
     @cached_property
@@ -68,7 +68,7 @@ class ModelAccess:
 
     @cached_property
     def gateway(self) -> Gateway:
-        """The gateway, always the same one: what is used inside and outside counts together."""
+        """The gateway; a single one, so that usage inside and outside is counted together."""
         budget = Budget(
             tokens=self.tokens,
             cost_usd=self.cost_usd,
@@ -80,12 +80,12 @@ class ModelAccess:
         )
 
     def check(self) -> None:
-        """Check the model before a run begins, sooner than its first request would.
+        """Check the model before a run begins, rather than at its first request.
 
         Raises:
             UsageError: No model is named.
             ConfigurationError: The model's script cannot be read.
-            PolicyRefused: The model is not among those allowed.
+            PolicyRefused: The model is not allowed.
         """
         check_name(self.model)
         if not self.policy.allows(self.name):
@@ -98,10 +98,10 @@ class ModelAccess:
     def with_credentials(
         self, credentials: Sequence[Credential], renewals: Mapping[Provider, Renewal]
     ) -> "ModelAccess":
-        """The same with credentials.
+        """Return the same access with credentials.
 
         Raises:
-            UsageError: The base URL of one is not valid.
+            UsageError: The base URL of a provider is not valid.
         """
         for each in credentials if self.needs_credential else ():
             given = self.base_urls.get(each.provider)
@@ -126,9 +126,7 @@ class ModelAccess:
 def _scripted(path: Path) -> list[ModelProvider]:
     from ringfence.model.scripted.upstream import ScriptedUpstream
 
-    upstream = ScriptedUpstream(
-        path
-    )  # one for all APIs: whichever is called, the script is one line of turns
+    upstream = ScriptedUpstream(path)  # one for all APIs, as the script is a single sequence of turns
     providers: tuple[Provider, ...] = ("anthropic", "openai")
     return [
         ModelProvider(each, Credential("api_key", _PLACEHOLDER, provider=each), "api_key", upstream)

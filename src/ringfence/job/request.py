@@ -1,4 +1,4 @@
-"""Requests: one value that holds everything a run needs, with nothing left to look up.
+"""Defines the request of a run: one value that holds everything the run needs, with nothing left to look up.
 
 Types of agents and models are imported for annotations only, because a command in a sandbox needs neither.
 """
@@ -29,7 +29,7 @@ Purpose = Literal["agent", "exec", "shell", "terminal", "standing"]
 Work = Callable[[Sandbox, Emit], Awaitable[Outcome]]
 """Does the work of a run in its first sandbox."""
 Notify = Callable[[str], None]
-"""Shows the user one line."""
+"""Shows one line to the user."""
 _TOOLSET = "coder"
 
 
@@ -47,7 +47,7 @@ def _options() -> "Options":
 
 @frozen
 class AgentRequest:
-    """What an agent of Ringfence needs, besides its sandbox."""
+    """Everything that an agent of Ringfence needs besides its sandbox."""
 
     prompt: str
     model: str
@@ -55,12 +55,12 @@ class AgentRequest:
     limits: "Limits" = field(default_factory=_limits)
     runtime: str = "api"
     toolset: str | None = None
-    """None: `coder`, where the runtime has toolsets."""
+    """The toolset; None: `coder`, if the runtime has toolsets."""
     options: "Options" = field(default_factory=_options)
     program: "Program | None" = None
     """The agent CLI, for runtimes that have one."""
     session: "RunSession | None" = None
-    """The session of an agent CLI, locked for this run; None: nothing is kept of it."""
+    """The session of an agent CLI, locked for this run; None: the session is not saved."""
     functions: "Sequence[Tool]" = ()
     sdk_options: Any = None
     """A `ClaudeAgentOptions`, for the runtime `claude-sdk`: hooks and permissions that this process decides."""
@@ -68,7 +68,7 @@ class AgentRequest:
     conversation: tuple[dict[str, Any], ...] = ()
     """Earlier messages, for the runtime `api`."""
     asks: bool = False
-    """Whether it has the tool `ask_person`, for the runtime `api`."""
+    """Whether the agent has the tool `ask_person`, for the runtime `api`."""
 
     @property
     def toolset_used(self) -> str:
@@ -85,14 +85,14 @@ class CustomWork:
     prompt: str
     """The command or task, for the record."""
     run: Work | None = None
-    """None in a request that is not complete yet."""
+    """The function; None in a request that is not complete yet."""
     runtime: str = ""
-    """What does the work, for the record: `exec`, say. An agent of a program has no name."""
+    """Name of the worker for the record, such as `exec`. A program's agent has no name."""
 
 
 @frozen
 class RunRequest:
-    """One run in a sandbox, whatever it does inside."""
+    """One run in a sandbox, of any kind."""
 
     work: AgentRequest | CustomWork
     workspace: Path
@@ -100,17 +100,17 @@ class RunRequest:
     """`workspace` and `mode` in it are the user's; the run prepares the placement."""
     purpose: Purpose = "agent"
     wall_clock_s: float | None = None
-    """Time for the work and the check, from the start of the sandbox; the work is delivered in any case."""
+    """Time limit for the work and the check, from the start of the sandbox; the work is delivered in any case."""
     wait_s: float = 0.0
     """How long the run waits for another run to release the workspace."""
     on_wait: Notify | None = None
     """Called once when the run begins to wait, with the reason."""
     verify: str | None = None
-    """Shell command that decides the outcome, in a new sandbox; `NO_CHECK`: none is wanted."""
+    """Shell command that decides the outcome, in a new sandbox; `NO_CHECK`: no check is wanted."""
     require_verified: bool = False
     keeps_work: bool = True
-    """Whether what is changed inside is kept and compared. False for runs whose answer or exit code is all that counts:
-    not in mode `bind`, and not with a check."""
+    """Whether changes made inside are kept and compared. False for runs of which only the answer or exit code matters;
+    not possible in mode `bind` or with a check."""
     loosenings: Sequence[tuple[str, str]] = ()
     """Settings that are weaker than the default, as pairs of a sentence and its origin."""
     secrets: Sequence[str] = field(default=(), repr=False)
@@ -136,7 +136,7 @@ class RunRequest:
     asks: Sequence[QuestionKind] = ()
     """The kinds of refusals that end the run with a question."""
     answers: Sequence[QuestionAnswered] = ()
-    """Answers of a person to questions of earlier runs, which this run goes by."""
+    """Answers of a person to questions of earlier runs, which apply to this run."""
     session_id: str | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""Resolution: from the effective configuration to requests that have nothing left to look up.
+"""Resolves the effective configuration to requests that have nothing left to look up.
 
 Every way to start a run resolves its choices here: the command line, the Python interface, loops and fleets. Modules
 of agents and models are imported by the functions that need them: a command in a sandbox has neither.
@@ -51,7 +51,7 @@ async def resolved_agent_request(
         prompt: The task.
         workspace: Where it works.
         effective: The configuration.
-        notify: Is called with what a person should know.
+        notify: Called with notes for the user.
         resume: The session to resume, if any.
         answer_schema: The JSON Schema of its last message; ignored by runtimes that do not support one.
         is_checked: Whether the credential was already checked, so that it is not checked again.
@@ -207,7 +207,7 @@ def is_set(effective: "Effective", key: str) -> bool:
 
 
 def options_of(settings: "Settings") -> "Options":
-    """The agent's options in the settings.
+    """Return the agent's options from the settings.
 
     Raises:
         ConfigurationError: The output schema cannot be read.
@@ -233,10 +233,10 @@ def options_of(settings: "Settings") -> "Options":
 
 
 def read_schema(file: Path) -> dict[str, Any]:
-    """The JSON Schema in a file.
+    """Read the JSON Schema in a file.
 
     Raises:
-        ConfigurationError: It cannot be read, or holds none.
+        ConfigurationError: It cannot be read, or is not a JSON Schema.
     """
     import json
 
@@ -313,7 +313,7 @@ async def standing_request(name: str, workspace: Path, effective: "Effective", n
     """The request of a standing sandbox. Its supervisor, which outlives this process, leases credentials itself.
 
     Raises:
-        AuthenticationFailed: Models may be requested inside, and there is no credential.
+        AuthenticationFailed: Models may be requested inside, but there is no credential.
         ConfigurationError, PolicyRefused, UsageError: As `command_request`.
     """
     from ringfence.config.paths import state_dir
@@ -378,7 +378,7 @@ def pool_size(settings: "Settings") -> "PoolSize | None":
 
 
 def secret_values(settings: "Settings") -> tuple[str, ...]:
-    """Return the values that no record may hold: the user's secrets, and any that the sandbox's environment holds."""
+    """Return the values that must not be recorded: the user's secrets, and those in the sandbox's environment."""
     import os
 
     from ringfence.secret import environment_secrets, registered_secrets

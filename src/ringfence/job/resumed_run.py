@@ -1,4 +1,4 @@
-"""The run that another run resumes: its session, conversation and changes, found, checked and locked."""
+"""Finds, checks and locks the run that another run resumes: its session, conversation and changes."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,35 +30,35 @@ _MOST_RUNS = 100
 _MOST_DIFFERENCES = 20
 _SHOWN = 60
 _NO_DIFFERENCES = ("run.model", "run.runtime")
-"""The first is compared as `model`; the second is the session's own, whatever the settings say."""
+"""Settings that are not compared: the first is compared as `model`; the second is fixed by the session."""
 _NO_AGENT = frozenset({"", "exec", "shell", "standing", "claude", "codex", "imported"})
-"""Runtimes of runs that cannot be resumed; an agent of the user's own has no name."""
+"""Runtimes of runs that cannot be resumed; a user's own agent has no name."""
 
 
 @frozen
 class ResumeRequest:
-    """Which session a run resumes."""
+    """The session that a run resumes."""
 
     reference: str | None = None
-    """A run or session; None: that of the last run on the workspace."""
+    """A run or session; None: the session of the last run on the workspace."""
     is_forked: bool = False
-    """Whether the run begins a session of its own from there."""
+    """Whether the run starts a separate session from there."""
 
 
 @frozen
 class ResumedRun:
-    """What a run resumes; empty for one that begins a new session."""
+    """The run to resume; empty for a run that starts a new session."""
 
     run_id: str | None = None
     session_id: str | None = None
     conversation: tuple[dict[str, Any], ...] = ()
     created: JobCreated | None = None
-    """How the earlier run was requested."""
+    """The request of the earlier run."""
     is_forked: bool = False
 
 
 def resume_request(*, continue_: bool, resume: str | None, fork: bool) -> ResumeRequest | None:
-    """The request that the options `--continue`, `--resume` and `--fork` make; None for a new session.
+    """Return the request for the options `--continue`, `--resume` and `--fork`; None for a new session.
 
     Raises:
         UsageError: They contradict each other.
@@ -73,7 +73,7 @@ def resume_request(*, continue_: bool, resume: str | None, fork: bool) -> Resume
 
 
 async def find_resumed(request: ResumeRequest | None, workspace: Path) -> ResumedRun:
-    """The run to resume; empty if there is no request.
+    """Find the run to resume; empty if there is no request.
 
     Raises:
         UsageError: There is no such run, or it has not ended.
@@ -90,11 +90,11 @@ async def find_resumed(request: ResumeRequest | None, workspace: Path) -> Resume
 
 
 def last_run_of(workspace: Path) -> ResumedRun:
-    """The newest agent's run on `workspace`. Runs of agent CLIs that kept nothing of their session are skipped.
+    """Find the newest agent's run on `workspace`, skipping runs of agent CLIs without a saved session.
 
     Raises:
-        UsageError: There is none, or it has not ended.
-        RecordError: What says whose a session is cannot be read.
+        UsageError: There is no such run, or it has not ended.
+        RecordError: The file that assigns sessions cannot be read.
     """
     empty: tuple[Path, JobCreated] | None = None
     for path in run_dirs()[:_LOOK_BACK]:
@@ -110,13 +110,13 @@ def last_run_of(workspace: Path) -> ResumedRun:
 
 
 def run_of(reference: str) -> ResumedRun:
-    """The run that a reference names.
+    """Find the run that a reference names.
 
     Args:
         reference: A run's id or the beginning of one; or a session's id or the beginning of one: its newest run.
 
     Raises:
-        UsageError: It names none or several, or the run has not ended, or was no agent's.
+        UsageError: It names no run or several, or the run has not ended, or was not an agent's.
     """
     if not matching_runs(reference):
         newest = _newest_of(reference)
@@ -153,10 +153,10 @@ def _unknown(reference: str) -> UsageError:
 
 
 def _newest_of(session: str) -> tuple[Path, JobCreated] | None:
-    """The newest run of the session whose id begins so.
+    """Find the newest run of the session whose id begins with the reference.
 
     Raises:
-        UsageError: Several do.
+        UsageError: Several sessions match.
     """
     newest: dict[str, tuple[Path, JobCreated]] = {}
     for path in run_dirs()[:_LOOK_BACK]:
@@ -174,7 +174,7 @@ def _newest_of(session: str) -> tuple[Path, JobCreated] | None:
 
 
 def _is_kept(created: JobCreated) -> bool:
-    """Whether something of its session can be resumed; that of the runtime `api` is in the record."""
+    """Whether its session can be resumed; a session of the runtime `api` is in the record."""
     from ringfence.runtime.session.store import SessionStore, sessions_dir
 
     if created.runtime == "api":
@@ -186,13 +186,13 @@ def _is_kept(created: JobCreated) -> bool:
 def _from(path: Path, created: JobCreated) -> ResumedRun:
     if is_alive(path):
         raise UsageError(f"run {path.name!r} is still running; wait until it has ended, then resume it")
-    # An agent CLI remembers by itself; earlier runs of its session may be gone.
+    # An agent CLI saves its session itself; earlier runs of the session may be gone.
     conversation = conversation_of(path) if created.runtime == "api" else ()
     return ResumedRun(path.name, created.session_id, conversation, created)
 
 
 def conversation_of(path: Path) -> tuple[dict[str, Any], ...]:
-    """The messages of a run of the runtime `api`, after those of the runs that it resumed.
+    """Return the messages of a run of the runtime `api`, preceded by those of the runs that it resumed.
 
     Raises:
         RecordError: A record of the chain is gone or damaged.
@@ -214,14 +214,14 @@ def conversation_of(path: Path) -> tuple[dict[str, Any], ...]:
 
 
 async def unapplied_work(run_id: str) -> WorkRecord | None:
-    """The changes of a run in a clone that were not applied to the workspace; None if there are none.
+    """Return the changes of a run in a clone that were not applied to the workspace; None if there are none.
 
     Raises:
         RecordError: A record of the chain is gone or damaged.
         UsageError: The run has not ended.
     """
     path = resolve(run_id)
-    while not has_record(path):  # it ended before it had a workspace: the run that it resumed counts
+    while not has_record(path):  # it ended before it had a workspace, so use the run that it resumed
         created = creation_of(path)
         if created is None or created.continues is None:
             return None
@@ -238,16 +238,16 @@ async def unapplied_work(run_id: str) -> WorkRecord | None:
 def locked_session(
     earlier: ResumedRun, agent: "AgentRequest", configuration: Mapping[str, Any], workspace: Path
 ) -> "Iterator[RunSession | None]":
-    """Lock the session of an agent CLI; other runtimes have theirs in the record.
+    """Lock the session of an agent CLI; sessions of other runtimes are in the record.
 
     Args:
         earlier: The run that is resumed.
         agent: The agent that resumes it.
         configuration: Its settings, to name those that differ.
-        workspace: Where it works.
+        workspace: The directory in which it works.
 
     Raises:
-        UsageError: Another run has it, it is of another workspace or runtime, or nothing of it was kept.
+        UsageError: Another run uses it, it belongs to another workspace or runtime, or it was not saved.
         InfrastructureFault: It cannot be written.
     """
     from uuid import uuid4
@@ -276,10 +276,10 @@ def locked_session(
 
 
 def check_context(earlier: JobCreated, *, workspace: Path, runtime: str) -> None:
-    """See that a session is resumed on its workspace and by its runtime.
+    """Check that a session is resumed on its own workspace and by its own runtime.
 
     Raises:
-        UsageError: The workspace is another one, or the runtime is.
+        UsageError: The workspace or the runtime is a different one.
     """
     if earlier.workspace != str(workspace):
         raise UsageError(
@@ -294,7 +294,7 @@ def check_context(earlier: JobCreated, *, workspace: Path, runtime: str) -> None
 
 
 def differences(earlier: JobCreated, *, model: str, configuration: Mapping[str, Any]) -> list[str]:
-    """Settings that differ from an earlier run's: `limits.turns: was 60, is 5`. At most 20, each short."""
+    """Settings that differ from an earlier run's, such as `limits.turns: was 60, is 5`. At most 20, each short."""
     before, now = dict(_leaves(earlier.configuration)), dict(_leaves(configuration))
     before["model"], now["model"] = earlier.model, model
     names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]

@@ -1,4 +1,4 @@
-"""The sandbox that the configuration describes: its specification, its fallback, and what cannot be had."""
+"""Builds the spec of the sandbox that the configuration describes, with its fallback, and refuses what is impossible."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,10 +17,10 @@ _OF_CONTAINERS = ("image", "engine", "runtime", "network", "labels", "tmp_exec")
 
 
 def spec_of(effective: "Effective", workspace: Path | None) -> SandboxSpec:
-    """The sandbox that the configuration describes.
+    """Return the spec of the sandbox that the configuration describes.
 
     Raises:
-        UsageError: A value does not fit a sandbox.
+        UsageError: A value is not valid for a sandbox.
     """
     from ringfence.config.egress import Egress
     from ringfence.config.engine_access import EngineAccess
@@ -28,8 +28,8 @@ def spec_of(effective: "Effective", workspace: Path | None) -> SandboxSpec:
 
     settings = effective.settings
     arguments = settings.sandbox.spec_arguments()
-    arguments.pop("protect", None)  # of the workspace, not of the sandbox: `RunRequest.protect`
-    arguments.pop("fallback", None)  # of the choice of a backend: `with_fallback`
+    arguments.pop("protect", None)  # concerns the workspace: `RunRequest.protect`
+    arguments.pop("fallback", None)  # concerns the choice of a backend: `with_fallback`
     arguments["unsafe"] = settings.unsafe
     engine = settings.engine
     if engine.label is not None:
@@ -44,7 +44,7 @@ def spec_of(effective: "Effective", workspace: Path | None) -> SandboxSpec:
 
 
 async def with_fallback(effective: "Effective") -> "Effective":
-    """The configuration with the bare host, if `sandbox.fallback` allows that and no fence can be had; else as it is."""
+    """The configuration, with the bare host if `sandbox.fallback` allows that and no fence is available."""
     from ringfence.config.document import Origin
     from ringfence.config.model import SandboxSettings
     from ringfence.sandbox.registry import choose_backend
@@ -60,7 +60,7 @@ async def with_fallback(effective: "Effective") -> "Effective":
         return effective
     defaults = SandboxSettings()
     changes = {name: getattr(defaults, name) for name in _OF_CONTAINERS}
-    # A limit that was asked for has only the watchdog left.
+    # Only the watchdog is left for a limit that was requested.
     bare = sandbox.model_copy(update={**changes, "backend": "host", "soft_limits": True})
     origin = Origin("default", f"sandbox.fallback, because {reason}")
     return replace(
@@ -75,7 +75,7 @@ async def with_fallback(effective: "Effective") -> "Effective":
 
 
 def check_host(spec: SandboxSpec, traits: "Traits", protect: Sequence[str]) -> None:
-    """Refuse a run on the bare host that asks for what the host cannot enforce.
+    """Refuse a run on the bare host that requests something that the host cannot enforce.
 
     Raises:
         PolicyRefused: A limit, a mount, a protected path or a mode is set.
@@ -94,11 +94,11 @@ def check_host(spec: SandboxSpec, traits: "Traits", protect: Sequence[str]) -> N
 
 
 def check_image(spec: SandboxSpec) -> None:
-    """See that the image may be used, before a credential is leased and a record begun.
+    """Check that the image may be used, before a credential is leased and a record is begun.
 
     Raises:
-        PolicyRefused: Its name is none, or not pinned, or not allowed.
-        UsageError: The backend takes an image, and none is named.
+        PolicyRefused: Its name is invalid, not pinned, or not allowed.
+        UsageError: The backend needs an image, and none is named.
     """
     from ringfence.sandbox.policy import RULES, Surroundings
     from ringfence.sandbox.registry import traits_of
