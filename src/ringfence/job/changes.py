@@ -1,4 +1,4 @@
-"""The changes of a run after its end: applied to the workspace, undone, or rejected by a person."""
+"""Applies, undoes or rejects the changes of a run after its end."""
 
 from pathlib import Path
 from typing import Literal
@@ -24,17 +24,17 @@ in a private copy. `applied`: they are in the workspace."""
 
 
 def undone_marker(run: Path) -> Path:
-    """The file in a run's directory that is there while its changes are undone."""
+    """The file in a run's directory that exists while its changes are undone."""
     return run / "undone"
 
 
 def rejected_marker(run: Path) -> Path:
-    """The file in a run's directory that is there while its changes are rejected; it names who did it."""
+    """The file in a run's directory that exists while its changes are rejected; it names the person."""
     return run / "rejected"
 
 
 async def changes_state(run: Path) -> ChangesState:
-    """What has become of the changes of the run in a directory.
+    """Return the state of the changes of the run in a directory.
 
     Raises:
         RecordError: The record of its changes is damaged.
@@ -59,7 +59,7 @@ async def apply_changes(run: Path, *, force: bool = False) -> Restored:
 
     Raises:
         UsageError: The run has not ended.
-        RingfenceError: It changed nothing, or was interrupted and its changes cannot be told from later ones.
+        RingfenceError: It changed nothing, or was interrupted and its changes cannot be distinguished from later ones.
         WorkspaceConflict: Files of the workspace are in the way; `force` overwrites and keeps them.
         PolicyRefused: Another run works on the workspace.
     """
@@ -89,11 +89,11 @@ async def reject_changes(run: Path, *, by: str, force: bool = False) -> Restored
 
     Args:
         run: The run's directory.
-        by: Who rejects them.
+        by: The person who rejects them.
         force: Whether to overwrite files that were changed since.
 
     Returns:
-        What was undone; None: nothing was in the workspace.
+        The result of the undo; None if no changes were in the workspace.
 
     Raises:
         UsageError, RingfenceError, WorkspaceConflict, PolicyRefused: As `undo_changes`.

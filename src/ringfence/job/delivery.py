@@ -1,6 +1,6 @@
-"""Delivery of a run's work after the agent has ended: it is exported, checked and recorded.
+"""Delivers a run's work after the agent has ended: exports, checks and records it.
 
-The check is imported where there is one: `exec` has none, and it is a tenth of what `exec` would import.
+The check is imported only if there is one: `exec` has none, and it would be a tenth of its imports.
 """
 
 import math
@@ -57,7 +57,7 @@ class Delivery:
         return work
 
     async def discard_work(self) -> None:
-        """Discard what was changed inside, and record that nothing was kept.
+        """Discard the changes made inside, and record that nothing was kept.
 
         Raises:
             InfrastructureFault: The disk is full.
@@ -86,7 +86,7 @@ class Delivery:
             deadline: The time limit of the run, by the monotonic clock.
 
         Returns:
-            The outcome that it decides; None if it had not ended at the deadline.
+            The outcome that it decides; None if it did not end before the deadline.
 
         Raises:
             RingfenceError: The check could not be run.
@@ -105,7 +105,7 @@ class Delivery:
                     await self._record(again, "checked")
 
     async def _run_check_in_sandbox(self, command: str, work: Finished, deadline: float) -> Outcome | None:
-        """Check exactly what is delivered: the workspace itself, or the files that are exported from a clone."""
+        """Choose exactly the delivered files for the check: the workspace itself, or those exported from a clone."""
         from ringfence.job.verification import checked_changes, refuse_check, verify
 
         placement = self.workspace.placement

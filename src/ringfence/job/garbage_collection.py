@@ -1,4 +1,4 @@
-"""Removal of expired runs, whose records, clones and checkpoints go together, and of what dead processes left."""
+"""Removes expired runs, with their records, clones and checkpoints, and leftovers of dead processes."""
 
 import fcntl
 import os
@@ -25,11 +25,11 @@ from ringfence.sandbox.workspace.standalone import SANDBOX_PREFIX
 _YOUNG_S = 3600.0
 _FULL_BYTES = 1024**2
 _GOING = ".removed-"
-"""Begins the names of records that are being removed: a record is there whole, or not at all."""
+"""Prefix of the names of records that are being removed, so that a record exists completely or not at all."""
 
 
 def expired_runs(older_than_s: float, keep: int) -> list[Path]:
-    """Runs that ended so long ago, and whose records are sealed, but for the newest `keep`; oldest first."""
+    """Runs with sealed records that ended at least this long ago, except the newest `keep`; oldest first."""
     if not runs_dir().is_dir():
         return []
     oldest_kept = time.time() - older_than_s
@@ -38,7 +38,7 @@ def expired_runs(older_than_s: float, keep: int) -> list[Path]:
 
 
 def is_disk_full() -> bool:
-    """Whether the disk of the state directory has next to no room, so that no database can be written there."""
+    """Whether the disk of the state directory is so full that no database can be written there."""
     try:
         return shutil.disk_usage(state_dir()).free < _FULL_BYTES
     except OSError:
@@ -46,23 +46,24 @@ def is_disk_full() -> bool:
 
 
 async def make_room(paths: list[Path]) -> None:
-    """Remove records of runs, and what removals left, without writing anything; `remove_runs` does the rest afterwards.
+    """Remove records of runs, and remains of removals, without writing; `remove_runs` does the rest afterwards.
 
     Raises:
         InfrastructureFault: A directory could not be removed.
     """
     await clear_removed()
     for path in paths:
-        with suppress(OSError):  # on a disk that full, some file systems cannot even rename
+        with suppress(OSError):  # on so full a disk, some file systems cannot even rename
             _set_aside(path)
     await clear_removed()
 
 
 async def remove_runs(paths: list[Path], store: JobStore, *, by: str) -> None:
-    """Remove runs: the record, and checkpoints that no other run needs. Those that are not there are forgotten.
+    """Remove runs with their records, and checkpoints that no other run needs. Runs without a record are forgotten.
 
-    The chain of records gets an entry for each before it goes, so that its absence is not taken for tampering.
-    A process that dies in between leaves whole records, and remains that `clear_removed` and later removals see to.
+    The chain of records gets an entry for each record before it is removed, so that its absence is not taken for
+    tampering. A process that dies meanwhile leaves whole records, and remains that `clear_removed` and later removals
+    remove.
 
     Args:
         paths: The directories of the runs.
@@ -83,7 +84,7 @@ async def remove_runs(paths: list[Path], store: JobStore, *, by: str) -> None:
             raise InfrastructureFault(
                 f"could not remove {str(path)!r}: {exc.strerror}; see to its permissions"
             ) from exc
-        with suppress(RecordError):  # it never had checkpoints
+        with suppress(RecordError):  # the run never had checkpoints
             await open_store(load_record(going), state_dir()).gc(kept)
         await anyio.to_thread.run_sync(_remove, going)
     for path in paths:
@@ -100,7 +101,7 @@ async def clear_removed() -> None:
 
 
 def _set_aside(path: Path) -> Path:
-    """Rename a run's directory so that it is no record any more, and return the new path."""
+    """Rename a run's directory so that it is no longer a record, and return the new path."""
     return path.rename(path.with_name(f"{_GOING}{path.name}-{secrets.token_hex(4)}"))
 
 
@@ -109,7 +110,7 @@ def _all_runs() -> list[Path]:
 
 
 def abandoned_directories(older_than_s: float) -> list[Path]:
-    """Workspaces of verifications, and of sandboxes without a run, whose processes were killed."""
+    """Leftover workspaces of verifications, and of sandboxes without a run, whose processes were killed."""
     oldest_kept = time.time() - older_than_s
     found = [
         path for prefix in ("replica-", SANDBOX_PREFIX) for path in (state_dir() / "tmp").glob(f"{prefix}*")
@@ -126,7 +127,7 @@ def _is_locked(directory: Path) -> bool:
 
 
 def abandoned_sessions(store: JobStore) -> list[Path]:
-    """Sessions of clients of which no run is left. One that is young may be a run's that is just being begun."""
+    """Sessions of clients of which no run is left; not recent ones, which may belong to a run that is just starting."""
     oldest_kept = time.time() - _YOUNG_S
     wanted = store.session_ids()
     there = [path for path in sorted(sessions_dir(state_dir()).glob("*")) if path.name not in wanted]
@@ -134,7 +135,7 @@ def abandoned_sessions(store: JobStore) -> list[Path]:
 
 
 async def remove_all(paths: list[Path]) -> None:
-    """Remove directories of ours.
+    """Remove directories of ringfence.
 
     Raises:
         InfrastructureFault: A directory could not be removed.
@@ -147,7 +148,7 @@ def _remove(path: Path) -> None:
     try:
         remove_tree(path)
     except OSError as exc:
-        if not path.exists():  # another process did the same
+        if not path.exists():  # another process has removed it
             return
         raise InfrastructureFault(
             f"could not remove {str(exc.filename)!r} in {str(path)!r}: {exc.strerror}; remove it by hand"

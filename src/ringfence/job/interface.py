@@ -1,7 +1,7 @@
-"""The Python interface to runs: `run_agent`, and its twin without `async`.
+"""The Python interface to runs: `run_agent`, and its synchronous variant.
 
-A run from Python resolves configuration and credentials as `ringfence run` does. What a program passes counts as options
-of the command line do: it overrides the environment and files.
+A run from Python resolves configuration and credentials as `ringfence run` does. Arguments take precedence like options
+of the command line: they override the environment and files.
 """
 
 import inspect
@@ -50,7 +50,7 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "labels": ((Mapping,), "a mapping of names to values"),
     "on_event": ((Callable,), "a function that takes an event"),  # type: ignore[dict-item]
 }
-"""The types of arguments, and what to give instead of another."""
+"""The types of arguments, and their descriptions for errors."""
 _EMPTY = {
     "task": "describe what the agent should do",
     "verify": "give the command that checks the work, or None for no check",
@@ -73,7 +73,7 @@ async def run_agent(
 ) -> RunResult:
     """Let an agent work on a task in a sandbox, check its work, and keep a sealed record, as `ringfence run` does.
 
-    Configuration files, `RINGFENCE_*` variables and credentials count as for `ringfence run`; arguments override them.
+    Configuration files, `RINGFENCE_*` variables and credentials apply as for `ringfence run`; arguments override them.
 
     Args:
         task: What the agent is to do; not empty.
@@ -81,21 +81,21 @@ async def run_agent(
         agent: `api`, `claude`, `codex` or `claude-sdk`; or an agent of your own: an async function of the task, the
             sandbox and a function that records events, or a `Runtime`. None: as configured.
         model: Name of the model, or `scripted:FILE`. None: as configured.
-        sandbox: What its sandbox is like; fields that are not set are as configured.
-        limits: What it may use; limits that are not set are as configured.
+        sandbox: The spec of its sandbox; fields that are not set are as configured.
+        limits: Limits on its resources; limits that are not set are as configured.
         verify: Shell command that checks the work in a new sandbox and so decides the outcome.
         tools: Functions of this program that the agent can call, made by `ringfence.tool.tool`.
         sdk_options: A `ClaudeAgentOptions` with hooks and permissions, for `claude-sdk`.
         labels: Labels of the run, by which lists of runs can be filtered.
         on_event: Called with each event after it is in the record. Its first exception stops the run as an interrupt
-            does: the work so far is kept, the record is sealed, and then the exception is raised here.
+        does: the work so far is kept, the record is sealed, and then the exception is raised.
 
     Returns:
-        How the run ended. What goes wrong in the run is its `state`, not an exception.
+        How the run ended. Failures of the run are reported by its `state`, not by an exception.
 
     Raises:
-        UsageError: Before the run began: an argument does not fit, the workspace is no directory, or
-            `run_agent_sync` was called where an event loop runs.
+        UsageError: Before the run began: an argument is invalid, the workspace is not a directory, or
+        `run_agent_sync` was called while an event loop runs.
         ConfigurationError, PolicyRefused, AuthenticationFailed: Before the run began.
         InfrastructureFault: The record could not be created or sealed.
         Exception: `on_event` raised it; a note on it names the run.
@@ -143,10 +143,10 @@ async def run_agent(
 
 
 def _check_types(**arguments: Any) -> None:
-    """Check the types of arguments that no setting checks.
+    """Check the types of arguments that are not validated as settings.
 
     Raises:
-        UsageError: One has another type.
+        UsageError: An argument has another type.
     """
     for name, value in arguments.items():
         kinds, expected = _TYPES[name]
@@ -215,10 +215,10 @@ def _sandbox_flags(spec: SandboxSpec | None, workspace: Path) -> list[Flag]:
 
 
 def _refuse_without_effect(*, limits: Limits | None, **arguments: Any) -> None:
-    """Refuse arguments that an agent of the program's own does not get.
+    """Refuse arguments that do not apply to the program's own agent.
 
     Raises:
-        UsageError: One is given.
+        UsageError: Such an argument is given.
     """
     found = [name for name, value in arguments.items() if value]
     found += (
@@ -258,13 +258,13 @@ def _view_of(
 
 
 def _blocking(function: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, _T]:
-    """The same function for programs without `async`."""
+    """Make a synchronous variant of a function."""
 
     @wraps(function)
     def run(*args: _P.args, **arguments: _P.kwargs) -> _T:
         try:
             anyio.get_current_task()
-        except RuntimeError:  # no event loop runs in this thread, as it should be
+        except RuntimeError:  # no event loop runs in this thread, as required
             return anyio.run(partial(function, *args, **arguments))
         raise UsageError(f"{run.__name__} was called in an event loop; await {function.__name__} there")
 

@@ -1,4 +1,4 @@
-"""Runs whose process died: their records are closed, their sandboxes removed, and their work is kept."""
+"""Closes runs whose process died: closes their records, removes their sandboxes, and keeps their work."""
 
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -19,7 +19,7 @@ from ringfence.sandbox.workspace.run import close
 
 
 async def recover(store: JobStore) -> list[str]:
-    """Close the runs whose process died and remove what their sandboxes left.
+    """Close the runs whose process died and remove leftovers of their sandboxes.
 
     Returns:
         The runs that this call marked as interrupted.
@@ -39,7 +39,7 @@ async def recover_runs(notify: Notify) -> JobStore:
 async def _close(row: JobRow, store: JobStore) -> JobState | None:
     """Close a dead run and return its end; None if another process was faster."""
     for name in backend_names():
-        with suppress(RingfenceError):  # a backend that is not usable now has nothing that we could remove
+        with suppress(RingfenceError):  # leftovers of a backend that is not usable now cannot be removed
             await get_backend(name).remove_leftovers(frozenset(row.sandbox_ids))
     path = run_dir(row.id)
     with suppress(RecordError):  # a damaged record stays as it is: verification reports the damage
@@ -49,7 +49,7 @@ async def _close(row: JobRow, store: JobStore) -> JobState | None:
 
 
 def _recorded_end(path: Path) -> JobState:
-    """The end in the record: the store is a copy, and a process may die between the two."""
+    """The end in the record. The store is a copy, and a process may die between writing the two."""
     recorded = summarize(path).state if path.is_dir() else ""
     return next(
         (state for state in JobState if state.is_terminal and state.value == recorded), JobState.INTERRUPTED
@@ -60,7 +60,7 @@ async def completed_work(path: Path) -> tuple[WorkRecord, bool]:
     """The work record of the run in `path`, and whether its final state was only captured by this call.
 
     A run whose process died captured no final state. If it worked on a clone, the clone still holds that state; if it
-    worked on the workspace itself, the state is what is there now, whoever wrote it.
+    worked on the workspace itself, the current files are taken as the state, even if others wrote them.
 
     Raises:
         UsageError: The run has not ended.

@@ -1,4 +1,4 @@
-"""What this machine can run: its system, bubblewrap, limits, and which sandbox backends are available."""
+"""Describes what this machine can run: its system, bubblewrap, limits, and available sandbox backends."""
 
 import os
 import platform

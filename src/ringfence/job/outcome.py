@@ -1,4 +1,4 @@
-"""Outcomes: what ended a run, as a terminal state and a reason. Four kinds of failure are never mixed."""
+"""Determines the outcome of a run: a terminal state and a reason. Keeps four kinds of failure apart."""
 
 import errno
 import traceback
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ringfence.secret import Redactor
 
 Cause = Literal["request_refused", "context_full"]
-"""What callers treat in a way of their own: the model's API refused the request for good, or the conversation no
-longer fits the model's context window."""
+"""Causes that callers handle specially: the model's API refused the request for good, or the conversation no longer
+fits the model's context window."""
 _TRACE_NAME = "error.txt"
 PATCH_NAME = "work.patch"
 
@@ -53,33 +53,33 @@ class RunResult:
     run_dir: Path
     """Directory of the record."""
     state: JobState
-    """How the run ended: `succeeded` means that a check passed, `unverified` that nothing checked the work."""
+    """How the run ended: `succeeded` means that a check passed, `unverified` that no check was run."""
     reason: str
-    """Why it ended so, in one line."""
+    """The reason, in one line."""
     exit_code: int
-    """What `ringfence run` exits with; for a session on a terminal, the exit code of its program."""
+    """The exit code of `ringfence run`; for a session on a terminal, the exit code of its program."""
     final_text: str
     """The agent's last message."""
     ended: "JobEnded"
     """The end as it is recorded: turns, tool calls, usage, cost and duration."""
     structured_output: Any = None
-    """The agent's answer by the output schema, if there is one."""
+    """The agent's answer according to the output schema, if there is one."""
     work: "WorkExported | None" = None
-    """What changed: numbers of files and lines, refs, notes. None if the work could not be kept or did not begin."""
+    """The changes: numbers of files and lines, refs, notes. None if the work could not be kept or did not begin."""
     command_exit_code: int | None = None
     """Exit code of the user's own command, in runs of a command."""
     cause: Cause | None = None
-    """What the reason means to a program, where that makes a difference."""
+    """The cause, for programs that handle it specially."""
     is_unwatched: bool = False
     """Whether the reader of the events left before the end."""
     question: "Question | None" = None
-    """What the run asks a person, if it ended with a question."""
+    """The question for a person, if the run ended with one."""
     problems: tuple[str, ...] = ()
-    """What went wrong after the end was recorded, or while an error was kept."""
+    """Failures after the end was recorded, or while an error was saved."""
 
     @property
     def patch(self) -> Path | None:
-        """File with the changes, for `git apply`; None if there are none."""
+        """File with the changes, for `git apply`; None if there are no changes."""
         return self.run_dir / PATCH_NAME if self.work is not None and self.work.patch else None
 
     @property
@@ -94,7 +94,7 @@ class RunResult:
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """The error that decides: of an exception group, a known one before an unknown one."""
+    """The error that decides the outcome: in an exception group, known errors take precedence over unknown ones."""
     while isinstance(error, BaseExceptionGroup):
         known = error.subgroup(RingfenceError)
         error = (known or error).exceptions[0]
@@ -158,11 +158,11 @@ _AGENT_ENDS = {
 
 
 def outcome_of_agent(ended_by: str, reason: str = "") -> Outcome:
-    """The outcome of an agent's own end, before anything has checked its work.
+    """The outcome of an agent that ended by itself, before its work is checked.
 
     Args:
         ended_by: As in `RuntimeResult`.
-        reason: How it ended, for people.
+        reason: How it ended, as text for the user.
     """
     known = _AGENT_ENDS.get(ended_by)
     if known is None:
@@ -174,7 +174,7 @@ def keep_crash(error: BaseException, run_dir: Path, redactor: "Redactor") -> tup
     """Write the traceback of a bug beside the record.
 
     Returns:
-        The file, and what went wrong while it was written, if anything did.
+        The file, and the error that occurred while it was written, if any.
     """
     file = run_dir / _TRACE_NAME
     try:

@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from ringfence.secret import Redactor
 
 View = Callable[[Event], Awaitable[None]]
-"""Shows an event; called after the event is in the journal."""
+"""Displays an event; called after the event is in the journal."""
 
 Streamed = TextStreamed | ThinkingStreamed | OutputStreamed
-"""Pieces of a text, shown as they come and not kept in the journal."""
+"""Displays pieces of a text as they arrive, which are not kept in the journal."""
 
 _VIEW_CLOSED = "stopped: nobody reads the output any more"
 
 
 class Recorder:
-    """Writes first, shows after: `emit` returns when the event is in the journal and was shown.
+    """Writes events before it shows them: `emit` returns when the event is in the journal and was shown.
 
     Args:
         journal: The run's journal.
         redactor: Removes secrets from every event first.
-        view: Shows the events, if there is one. After its first exception it gets no more of them.
-        on_view_error: Called once with a reason, when the view has raised an exception.
+        view: Shows the events, if set. After its first exception it is not called again.
+        on_view_error: Called once with a reason when the view has raised an exception.
         on_event: Called with each event that was written.
     """
 
@@ -67,14 +67,14 @@ class Recorder:
         self.final_text = ""
         self.structured_output: Any = None
         self.view_error: Exception | None = None
-        """What the view raised."""
+        """The exception that the view raised."""
         self.work: WorkExported | None = None
 
     async def emit(self, event: Event) -> None:
         """Record and show one event.
 
         Raises:
-            InfrastructureFault: It cannot be written; what it reports must not happen then.
+            InfrastructureFault: It cannot be written; the action that it reports must not happen then.
         """
         if isinstance(event, Streamed):
             await self._stream(event)
@@ -88,7 +88,7 @@ class Recorder:
         await self._show(event)
 
     async def _stream(self, event: Streamed) -> None:
-        """Show a piece of text; an end that may be the beginning of a secret waits for the next piece."""
+        """Show a piece of text; hold back an end that may be the beginning of a secret until the next piece."""
         replace = msgspec.structs.replace
         if self._held is not None and replace(self._held, text="") != replace(event, text=""):
             await self._show_held()
@@ -109,7 +109,7 @@ class Recorder:
             return
         try:
             await self._view(event)
-        except Exception as exc:  # noqa: BLE001 -- the caller's own code, without which the record goes on
+        except Exception as exc:  # noqa: BLE001 -- the caller's own code; recording continues without it
             self._view = None
             self.view_error = exc
             has_reader = not isinstance(exc, BrokenPipeError) and getattr(exc, "errno", None) != errno.EIO
@@ -141,9 +141,9 @@ class Recorder:
 
 
 class Used:
-    """What a run has used, as the gateway counts it: it sees every request and its response.
+    """The usage of a run as counted by the gateway, which sees every request and response.
 
-    An agent of a user's own may have a model of its own instead: then its replies count, as they do in records of 0.1.
+    A user's own agent may use a model without the gateway: then its replies are counted, as in records of 0.1.
     """
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class Used:
         self._loop = _Sum()
         """Requests of the runtime `api`."""
         self._replies = _Sum()
-        """Replies of an agent in this process. What a program inside reports does not count."""
+        """Replies of an agent in this process. Reports of a program inside are not counted."""
         self._turns: int | None = None
 
     @property
@@ -167,7 +167,7 @@ class Used:
 
     @property
     def cost_usd(self) -> float | None:
-        """US dollars; None: the price of some is unknown."""
+        """US dollars; None if some price is unknown."""
         costs = (self._inside.cost_usd, self._own.cost_usd)
         return None if None in costs else sum(cost or 0.0 for cost in costs)
 
@@ -205,10 +205,10 @@ class _Sum:
 
 
 def spent_by(run: Path) -> tuple[int, float]:
-    """Tokens and US dollars of a run, by as much of its record as can be read; none where there is no record.
+    """Tokens and US dollars of a run, from as much of its record as can be read; zero without a record.
 
     Args:
-        run: Its directory.
+        run: The run's directory.
     """
     used = Used()
     with suppress(RecordError):  # a run that died before it had a record, or one that was damaged since

@@ -1,6 +1,6 @@
 """One run in a sandbox, from top to bottom: prepare, work, deliver, verify, seal.
 
-Questions are imported where a run may ask one: most commands ask nothing.
+The module for questions is imported only if a run may ask one, as most commands ask none.
 """
 
 import math
@@ -72,7 +72,7 @@ class JobRun:
         self.id = run_id or new_run_id()
         self.dir = run_dir(self.id)
         self.gates: dict[str, Gate] = {}
-        """The gates of the sandboxes that are open, by their ids."""
+        """The gates of the open sandboxes, by sandbox id."""
         self._request = request
         self._ends_on_sigterm = ends_on_sigterm
         self._when_cancelled = when_cancelled
@@ -104,7 +104,7 @@ class JobRun:
         """Stop: the first call stops the work inside, whose result is still delivered; the second stops everything.
 
         Args:
-            reason: Why the run stops; None: the user asked for it.
+            reason: Why the run stops; None: the user requested it.
         """
         self._stops.stop(reason)
 
@@ -168,7 +168,7 @@ class JobRun:
                     if work is None:
                         await delivery.discard_work()
                     return await self._decide_outcome(outcome, delivery, work)
-            # Reached only when the second interrupt cancelled the scope.
+            # Only reached when the second interrupt cancelled the scope.
             return Outcome(JobState.CANCELLED, f"{self._stops.reason}, at once")
         except Exception as exc:  # noqa: BLE001 -- the boundary of a run: the error is its outcome
             return self._outcome_of(exc)
@@ -204,7 +204,7 @@ class JobRun:
         """Record the request, lease its secrets, lock its workspace, and create the first checkpoint.
 
         Returns:
-            Delivery of the work, usable until `stack` is closed; None if the user stopped the run while it waited.
+            The delivery of the work, usable until `stack` is closed; None if the user stopped the run while it waited.
         """
         request = self._request
         await self._record_request(recorder)
@@ -295,7 +295,7 @@ class JobRun:
     # --- work ---
 
     async def _work(self, delivery: Delivery, recorder: Recorder) -> Outcome:
-        """Do the work in a sandbox of its own, which is closed when this returns."""
+        """Do the work in a separate sandbox, which is closed when this returns."""
         request = self._request
         limit_s = request.wall_clock_s
         self._deadline = time.monotonic() + (math.inf if limit_s is None else limit_s)
@@ -312,7 +312,7 @@ class JobRun:
                     self._work_started = True
                     await recorder.emit(JobStarted())
                     outcome = await _do_work(request, sandbox, recorder.emit)
-        except Exception as exc:  # noqa: BLE001 -- whatever the error is, the work is delivered
+        except Exception as exc:  # noqa: BLE001 -- the work is delivered after any error
             if self._questions is not None:
                 self._questions.take_error(root_cause(exc))
             outcome = self._outcome_of(exc)
@@ -396,7 +396,7 @@ class JobRun:
 
 
 def _question_watch(request: RunRequest) -> "QuestionWatch | None":
-    """The watch for refusals that the run asks about; None if it asks nothing, as most commands do."""
+    """The watch for refusals that the run asks about; None if it asks no questions, like most commands."""
     if not request.asks:
         return None
     from ringfence.job.question import QuestionWatch

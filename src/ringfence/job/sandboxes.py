@@ -1,6 +1,6 @@
-"""The sandboxes of a run: each is opened for one purpose, with the run's id, and recorded.
+"""Opens the sandboxes of a run, each for one purpose and with the run's id, and records them.
 
-The gate is imported where something is granted: most commands have no way out.
+The gate is imported only if something is granted, as most commands have no network access.
 """
 
 import time
@@ -35,15 +35,15 @@ _RECORD_S = 10.0
 _WITHOUT_SECRETS = frozenset({"export", "verify"})
 _INJECTABLE = frozenset({"agent", "exec", "shell", "terminal"})
 _WITH_PROXY = frozenset({"standing", "terminal"})
-"""Have a proxy even if no host is granted: hosts may be granted later, and refusals are recorded."""
+"""Purposes with a proxy even if no host is granted, as hosts may be granted later, and refusals are recorded."""
 _CACHES = "/tmp/ringfence-caches"  # noqa: S108 -- inside
 _CACHES_OF_CHECKS = {
     "PYTHONPYCACHEPREFIX": f"{_CACHES}/python",
     "MYPY_CACHE_DIR": f"{_CACHES}/mypy",
     "RUFF_CACHE_DIR": f"{_CACHES}/ruff",
 }
-"""Caches of a check lie outside of the workspace: they are no change of the run's, and a cache that the run left in the
-workspace is not loaded."""
+"""Environment that puts a check's caches outside the workspace, so that they are not changes of the run, and a cache
+that the run left in the workspace is not loaded."""
 _Use = Purpose | Literal["export", "verify"]
 
 
@@ -56,21 +56,21 @@ class Sandboxes:
     store: JobStore
     recorder: Recorder
     gates: "dict[str, Gate]"
-    """The gates of those that are open, by their ids."""
+    """The gates of the open sandboxes, by sandbox id."""
     wait_for_probe: Callable[[], Awaitable[None]]
-    """Returns when the agent's credential was not refused; awaited before the first command."""
+    """Returns unless the agent's credential is refused; awaited before the first command."""
     is_fence: bool
-    """Whether they are fences: only these come from a pool, and have a proxy."""
+    """Whether the sandboxes are fences: only these come from a pool and have a proxy."""
     last_notes: list[str] = field(default_factory=list)
-    """Notes for the user, of those that have ended."""
+    """Notes for the user, from sandboxes that have ended."""
 
     @asynccontextmanager
     async def opened(self, purpose: _Use, placement: Placement) -> AsyncIterator[Sandbox]:
-        """A sandbox for `purpose`; its name is in the store before it exists, so that a crash leaves a trace.
+        """Open a sandbox for `purpose`; its name is stored before it exists, so that a crash leaves a trace.
 
         Args:
-            purpose: What it is for.
-            placement: Of the workspace in it.
+            purpose: Its purpose.
+            placement: The placement of the workspace.
         """
         sandbox_id = uuid4().hex[:12]
         self.store.add_sandbox(self.job_id, sandbox_id)
@@ -134,7 +134,7 @@ class Sandboxes:
         )
 
     def _has_proxy(self, purpose: _Use) -> bool:
-        """Whether there is a proxy even if no host is granted: refusals are recorded, and asked about."""
+        """Whether there is a proxy even if no host is granted: refusals are recorded, and can become questions."""
         asks = purpose == "agent" and "host" in self.request.asks and self.is_fence
         return purpose in _WITH_PROXY or asks
 
@@ -202,7 +202,7 @@ def _has_gate(spec: SandboxSpec) -> bool:
 
 
 def _spec_for(spec: SandboxSpec, purpose: _Use, *, with_proxy: bool) -> SandboxSpec:
-    """The user's spec for `purpose`: an export has no way out, a check can only read from the engine."""
+    """The user's spec for `purpose`: an export has no network access, a check can only read from the engine."""
     if purpose == "export":
         nothing: dict[str, object] = {
             "setup": (),

@@ -1,7 +1,7 @@
-"""Standing sandboxes: runs whose work is to serve clients, each in a supervisor process (`sandbox.supervisor`).
+"""Manages standing sandboxes: runs that serve clients, each in a supervisor process (`sandbox.supervisor`).
 
-The supervisor writes the record and delivers the work. What a run does before and after, checkpoints, locking the
-workspace, the private git directory, the patch, is done for a standing sandbox as for any other run.
+The supervisor writes the record and delivers the work. The steps before and after (checkpoints, locking the workspace,
+the private git directory, the patch) are the same as for any other run.
 """
 
 import os
@@ -46,11 +46,11 @@ class DeadSandbox:
 
 
 async def create_standing(name: str, request: RunRequest, *, idle_s: float | None) -> StartFailure | None:
-    """Start the supervisor of a new standing sandbox and wait until clients can attach; None if they can.
+    """Start the supervisor of a new standing sandbox and wait until clients can attach; return None if they can.
 
     Raises:
-        UsageError: It is no name, or there is one of that name.
-        PolicyRefused: On the bare host: its environment, with your keys, would be kept.
+        UsageError: The name is invalid, or already in use.
+        PolicyRefused: On the bare host, where its environment, with the user's keys, would be kept.
         InfrastructureFault: The state directory cannot be written.
     """
     if not traits_of(request.spec).is_fence:
@@ -62,7 +62,7 @@ async def create_standing(name: str, request: RunRequest, *, idle_s: float | Non
     order = {
         "request": request,
         "idle_s": idle_s,
-        # Left out of the supervisor's environment: for the sources of secrets alone.
+        # Left out of the supervisor's environment, as only the sources of secrets need them.
         "environ": {name: value for name, value in os.environ.items() if value in request.secrets},
     }
     directory = standing_directory(name)
@@ -70,7 +70,7 @@ async def create_standing(name: str, request: RunRequest, *, idle_s: float | Non
     try:
         failure = await start_supervisor(_MODULE, directory, lock, order, secrets=request.secrets)
     except BaseException:
-        # The supervisor sees that we have gone, and removes its directory if it came so far.
+        # The supervisor notices that its creator is gone, and removes its directory if it has got that far.
         directory.remove_if_dead()
         raise
     if failure is not None:
@@ -79,7 +79,7 @@ async def create_standing(name: str, request: RunRequest, *, idle_s: float | Non
 
 
 def remove_dead() -> list[DeadSandbox]:
-    """Remove the directories of standing sandboxes whose supervisor died; `recover_runs` removes what else they left."""
+    """Remove directories of standing sandboxes whose supervisor died; `recover_runs` removes their other leftovers."""
     dead = []
     for directory in list_directories(standing_root()):
         if directory.is_alive():
@@ -149,7 +149,7 @@ async def _serve(sandbox: Sandbox, emit: Emit, request: RunRequest, *, order: Or
     async def ready() -> None:
         try:
             order.report_ready()
-        except OSError:  # its creator has gone
+        except OSError:  # its creator is gone
             job.cancel()
 
     async def change(action: str, rule: str, by: str) -> None:
@@ -192,7 +192,7 @@ async def _follow_creator(order: Order, job: JobRun) -> None:
 
 
 def _leave(order: Order, reason: str, code: int) -> None:
-    """Keep the directory only if it records an end of its own; then report the end, if a creator still waits."""
+    """Keep the directory only if it records an end; then report the end, if a creator still waits."""
     try:
         state = order.directory.read_state()
         if state is None or state.end is None:

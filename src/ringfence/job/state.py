@@ -6,11 +6,11 @@ from enum import StrEnum
 from ringfence.errors import ExitCode
 
 NO_CHECK = "none"
-"""The value of `verify`, in place of a command, that states that no check is wanted."""
+"""The value of `verify`, in place of a command, that means that no check is wanted."""
 
 
 class JobState(StrEnum):
-    """The state of a job. It reaches exactly one terminal state, once."""
+    """The state of a job, which reaches exactly one terminal state, once."""
 
     QUEUED = "queued"
     """Requested; nothing has happened yet."""
@@ -84,7 +84,7 @@ _LIVE = (JobState.QUEUED, JobState.STARTING, JobState.RUNNING)
 
 
 def may_follow(before: JobState, after: JobState) -> bool:
-    """Whether a run in `before` may go to `after`: forward through the live states, or to an end. A run never waits."""
+    """Whether a run may go from `before` to `after`: forward through live states, or to an end. A run never waits."""
     if before.is_terminal:
         return False
     if after.is_terminal or JobState.WAITING in (before, after):
@@ -104,7 +104,7 @@ def exit_code(
     Args:
         state: The state.
         require_verified: Whether a missing check counts as a failed check.
-        is_check_wanted: Whether a missing check has an exit code of its own.
+        is_check_wanted: Whether a missing check has a separate exit code.
         command_exit_code: The exit code of the program, for a session on a terminal.
     """
     if state is JobState.UNVERIFIED and require_verified:

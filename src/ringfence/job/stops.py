@@ -1,4 +1,4 @@
-"""Interrupts of a run: the first one stops the current phase, the second one stops the run."""
+"""Handles interrupts of a run: the first one stops the current phase, the second one stops the run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ class Stops:
 
     def __init__(self) -> None:
         self.run = anyio.CancelScope()
-        """Encloses the run; the second call of `stop` cancels it."""
+        """The scope of the run, which the second call of `stop` cancels."""
         self.reason = "stopped by the user"
         self._graces: set[anyio.CancelScope] = set()
         self._count = 0
@@ -23,7 +23,7 @@ class Stops:
         """Stop the current phase; from the second call on, stop the run at once.
 
         Args:
-            reason: Why the run stops, if the user did not ask for it.
+            reason: Why the run stops, if the user did not request it.
         """
         self._count += 1
         if self._count > 1:
@@ -40,12 +40,12 @@ class Stops:
         return self._count > 0
 
     def watch_graces(self) -> None:
-        """Let the second call of `stop` also end the grace periods of tasks that start from here on."""
+        """Make the second call of `stop` also end the grace periods of tasks that start from here on."""
         GRACES.set(self._graces)
 
     @contextmanager
     def stopped_by_any_interrupt(self) -> Iterator[anyio.CancelScope]:
-        """A phase that the first interrupt stops, immediately if it came earlier."""
+        """A phase that the first interrupt stops, immediately if it came before the phase."""
         with self.stopped_by_next_interrupt() as scope:
             if self._count:
                 scope.cancel()

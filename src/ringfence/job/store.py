@@ -1,4 +1,4 @@
-"""The jobs of this state directory: one row each, its state changed by compare-and-set."""
+"""Stores the jobs of this state directory: one row each, whose state is changed by compare-and-set."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _BUSY_S = 10.0
 
 @frozen
 class JobRow:
-    """A job as the store knows it. What happened in it is in its journal."""
+    """A job's row in the store. Its events are in its journal."""
 
     id: str
     state: JobState
@@ -61,7 +61,7 @@ class JobStore:
             )
 
     def move(self, job_id: str, before: JobState, after: JobState) -> bool:
-        """Set the state to `after` if it is still `before`; False if another process was faster.
+        """Set the state to `after` if it is still `before`; return False if another process was faster.
 
         Raises:
             UsageError: `after` may not follow `before`.
@@ -76,7 +76,7 @@ class JobStore:
             return done.rowcount == 1
 
     def add_sandbox(self, job_id: str, sandbox_id: str) -> None:
-        """Note a sandbox before it is opened, so that a crash leaves its name."""
+        """Note a sandbox before it is opened, so that its name is known after a crash."""
         with self._open() as database:
             database.execute(
                 "UPDATE jobs SET sandbox_ids = trim(sandbox_ids || ' ' || ?) WHERE id = ?",
@@ -98,7 +98,7 @@ class JobStore:
             return [_row(row) for row in rows]
 
     def session_ids(self) -> frozenset[str]:
-        """The sessions of all jobs that are known."""
+        """The sessions of all jobs in the store."""
         with self._open() as database:
             return frozenset(row[0] for row in database.execute("SELECT DISTINCT session_id FROM jobs"))
 
@@ -109,9 +109,9 @@ class JobStore:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep one connection open during a run, in the thread that calls this.
+        """Keep one connection open during a run, in the calling thread.
 
-        The last one to close writes the log back and removes it: fifteen times the work of a change.
+        Closing the last connection writes the log back and removes it, which is fifteen times the work of a change.
         """
         if self._held is None:
             with self._translated_errors():
@@ -127,7 +127,7 @@ class JobStore:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """A connection on which each statement is a transaction of its own."""
+        """A connection on which each statement is a separate transaction."""
         with self._translated_errors():
             if self._held is not None:
                 yield self._held
@@ -156,9 +156,10 @@ class JobStore:
             ) from exc
 
     def _make(self, database: sqlite3.Connection) -> None:
-        """Create the table, with a write-ahead log: a change waits for no disk, but a power cut may undo it.
+        """Create the table, with a write-ahead log: a change does not wait for the disk, but a power cut may undo it.
 
-        The journals say what happened, and a run whose change was undone is found by them. No such log over a network.
+        The journals are authoritative, and a run whose change was undone is found by them. No such log on a network file
+        system.
         """
         if not self._is_made:
             if remote_kind(self._file) is None:

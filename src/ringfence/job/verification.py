@@ -1,4 +1,4 @@
-"""The check of a run: finds changes that could affect it, runs it, and decides the outcome from its report."""
+"""Checks a run: finds changes that could affect the check, runs it, and decides the outcome from its report."""
 
 import math
 import os
@@ -29,7 +29,7 @@ _NOT_RUN = {126: "command not executable", 127: "command not found"}
 """The exit codes with which a shell reports that it could not run the command."""
 _SHOWN = 5
 _LARGEST_READ = 4 << 20
-"""Bytes: what a larger file names is not looked for."""
+"""Size in bytes above which a file is not searched for names of other files."""
 _INSTALLED = ("node_modules", ".venv", "venv")
 _PYTHON_RUNNERS = ("pytest", "unittest")
 _REFUSED = "not_run"
@@ -40,7 +40,7 @@ class CheckedChanges:
     """A run's changes that affect its check."""
 
     decisive: tuple[str, ...] = ()
-    """Changed files that determine the result regardless of the code, with the reason: the check is refused."""
+    """Changed files that determine the result regardless of the code, with the reason; the check is then refused."""
     caveats: tuple[str, ...] = ()
     """Weaknesses of this check, which the result mentions."""
 
@@ -86,7 +86,7 @@ async def checked_changes(
 
 
 async def _files(store: SnapshotStore, snapshot: str, conventions: Conventions) -> dict[str, TreeEntry]:
-    """All files of a snapshot; of those that may name what a check runs, and of links, the contents as well."""
+    """All files of a snapshot, with the contents of links and of files that may name programs that a check runs."""
     blobs = {os.fsdecode(blob.path): blob for blob in await store.blobs(snapshot)}
     read = [
         blob
@@ -154,7 +154,7 @@ async def verify(
         deadline: The time limit of the run, by the monotonic clock.
 
     Returns:
-        The outcome; None if the check had not ended at the deadline.
+        The outcome; None if the check did not end before the deadline.
     """
     # The runners bring a parser for each report, which a run without a check does not need.
     from ringfence.check.runner.registry import run_check
