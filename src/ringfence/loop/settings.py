@@ -1,4 +1,4 @@
-"""What `loop:` can say in ringfence.yaml, as frozen models."""
+"""Defines the settings below `loop:` in ringfence.yaml, as frozen models."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,7 +25,7 @@ class _Section(BaseModel):
 
 
 def _a_fence(backend: str) -> str:
-    from ringfence.sandbox.registry import is_fence  # few configurations name a backend here
+    from ringfence.sandbox.registry import is_fence  # on use, as few configurations name a backend here
 
     if not is_fence(backend):
         raise ValueError(
@@ -35,63 +35,63 @@ def _a_fence(backend: str) -> str:
 
 
 class ModelChoice(_Section):
-    """Who thinks."""
+    """The runtime and model of a role."""
 
     runtime: Annotated[RuntimeName, BeforeValidator(full_runtime_name)] | None = None
-    """null: the run's own."""
+    """The runtime. null: as for runs."""
     model: Annotated[Text, AfterValidator(check_model_name)] | None = None
-    """null: the run's own."""
+    """The model. null: as for runs."""
 
 
 class RoleSettings(ModelChoice):
-    """One role: an agent of its own."""
+    """The settings of one role's agent."""
 
     prompt: Annotated[Path, AfterValidator(absolute_path)] | None = None
-    """A file with its instructions, in place of the package's."""
+    """A file with the role's instructions, instead of the built-in ones."""
     sandbox: Annotated[BackendName, AfterValidator(_a_fence)] | None = None
-    """The kind of its fence; `host`, which is none, is only for a whole loop. null: the run's own, with its image."""
+    """The sandbox backend, except `host`, which only a whole loop can use. null: as for runs, with the same image."""
     image: Text | None = None
-    """Its container image. null: the run's own, if `sandbox` is null too."""
+    """The container image. null: as for runs, if `sandbox` is null, too."""
     turns: Count | None = None
-    """Model turns of one run of it. null: `limits.turns`."""
+    """Limit on model turns in one of its runs. null: `limits.turns`."""
     tokens: Count | None = None
-    """Tokens of one run of it. null: `limits.tokens`."""
+    """Limit on tokens in one of its runs. null: `limits.tokens`."""
     cost_usd: PositiveNumber | None = None
-    """US dollars of one run of it. null: `limits.cost_usd`."""
+    """Limit in US dollars on one of its runs. null: `limits.cost_usd`."""
     wall_clock: Seconds | None = None
-    """Of one run of it. null: `limits.wall_clock`."""
+    """Time limit of one of its runs. null: `limits.wall_clock`."""
     ladder: tuple[ModelChoice, ...] = ()
-    """Who thinks on the first, second, … attempt; the last one stays. Empty: always the same."""
+    """Runtime and model for the first, second, … attempt; the last entry applies to all later ones. Empty: no change."""
 
 
 class CheckSettings(_Section):
-    """A command that decides about a story's work."""
+    """A command that checks a story's work."""
 
     kind: CheckKind = "test"
-    """`test` commands are asked for single tests; of the others only the exit code counts."""
+    """The results of single tests are read from `test` commands; of the others only the exit code counts."""
     command: Text
-    """For `/bin/sh -c`, in the workspace."""
+    """The command, run by `/bin/sh -c` in the workspace."""
     runner: Literal["pytest", "unittest", "node", "go", "cargo", "maven"] | None = None
-    """Whose report it writes. null: known by the command."""
+    """The test runner whose report it writes. null: detected from the command."""
     timeout: Seconds = 900.0
-    """How long it may take."""
+    """Time limit."""
 
 
 class LoopLimits(_Section):
-    """What a loop may take before it ends."""
+    """The limits of a loop."""
 
     agent_calls: Count = 200
-    """Runs of agents, of all roles together."""
+    """Number of agent runs, for all roles together."""
     tokens: Count = 40_000_000
-    """Of all roles together, cached ones included."""
+    """Tokens of all roles together, including cached tokens."""
     cost_usd: PositiveNumber | None = None
-    """US dollars; needs known prices. null: no bound."""
+    """Cost in US dollars; requires known prices. null: no limit."""
     wall_clock: Seconds = 8 * 3600.0
-    """From its start or last resumption."""
+    """Time since the loop was started or last resumed."""
     no_progress: Annotated[int, BeforeValidator(no_boolean), Field(ge=2, le=100)] = 3
-    """So many attempts in a row, of whatever stories, that end with the very same complaint end the loop."""
+    """The loop ends after this many consecutive attempts, at any stories, that fail with the same complaint."""
     faults: Attempts = 3
-    """Tries of one step that the model's service, the engine or an unreadable answer breaks."""
+    """Number of tries of a step that fails because of the model's service, the engine or an unreadable answer."""
 
 
 def _with_a_test(checks: tuple[CheckSettings, ...]) -> tuple[CheckSettings, ...]:
@@ -101,37 +101,37 @@ def _with_a_test(checks: tuple[CheckSettings, ...]) -> tuple[CheckSettings, ...]
 
 
 class LoopSettings(_Section):
-    """How stories are worked through."""
+    """The settings of a loop."""
 
     attempts: Attempts = 3
-    """At a story's code, and as many at its tests, before it is skipped."""
+    """Number of attempts at a story's code, and of those at its tests, before the story is skipped."""
     parallel: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=16)] = 1
-    """Stories at once."""
+    """Number of stories that are worked on at once."""
     base: Text | None = None
-    """Branch, tag or commit to begin at. null: what is checked out."""
+    """Branch, tag or commit to start from. null: the commit that is checked out."""
     baseline: Literal["record", "refuse"] = "record"
-    """If tests fail before anything is done: go on and count only new failures, or refuse."""
+    """If tests fail before the first story: continue and count only new failures (`record`), or `refuse`."""
     review: bool = True
-    """Whether a reviewer answers before the judge does."""
+    """Whether a reviewer examines an attempt before the judge does."""
     tests: tuple[Text, ...] = ()
-    """Patterns of paths that are tests besides those of the runner's conventions, as of a shell: `checks/*.py`."""
+    """Shell patterns of paths that are tests, in addition to the runner's conventions: `checks/*.py`."""
     checks: Annotated[tuple[CheckSettings, ...], AfterValidator(_with_a_test)] | None = None
-    """Instead of those that are found by the project's files."""
+    """The checks, instead of those detected from the project's files."""
     roles: dict[RoleName, RoleSettings] = Field(default_factory=dict)
-    """Who is who."""
+    """Settings of individual roles."""
     merge: bool = False
-    """When the loop ends: move the branch it began at forward to what passed."""
+    """At the end of the loop, fast-forward the branch on which it was started to the stories that passed."""
     pr: bool = False
-    """When the loop ends: push the branch with what passed, and open a pull request with `gh`."""
+    """At the end of the loop, push the branch with the stories that passed, and open a pull request with `gh`."""
     limits: LoopLimits = LoopLimits()
-    """When it ends."""
+    """Limits of the whole loop."""
 
     def role(self, name: RoleName) -> RoleSettings:
-        """A role as configured."""
+        """Return the settings of a role."""
         return self.roles.get(name, RoleSettings())
 
     def who(self, name: RoleName, attempt: int) -> ModelChoice:
-        """Who thinks on an attempt (1-based)."""
+        """Return the runtime and model for an attempt (counted from 1)."""
         role = self.role(name)
         if not role.ladder:
             return role
