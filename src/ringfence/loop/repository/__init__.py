@@ -1,4 +1,4 @@
-"""Keeps a loop's commits in a git repository of its own, with a worktree per running story, and delivers them."""
+"""Keeps a loop's commits in a separate git repository, with a worktree per running story, and delivers them."""
 
 from ringfence.loop.repository.branch import Candidate, Conflict, Merged
 from ringfence.loop.repository.change import Change, changes_between, check_links, check_size

@@ -79,12 +79,12 @@ async def fast_forward_or_rebase(git: Git, branch_tip: str, tip: str) -> Merged 
         tip: The last of the story's commits.
 
     Raises:
-        UsageError: They are no line of commits that starts on the branch.
+        UsageError: They are not a linear series of commits that starts on the branch.
         InfrastructureFault: Git failed.
     """
     commits = await _list_commits(git, check_id(tip), branch_tip)
     latest, missing = tip, commits
-    while missing:  # they may have been replayed, and merged then
+    while missing:  # they may have been replayed and then merged
         replayed = _read_ref(git.directory / _REPLAYED / latest)
         if replayed is None:
             break

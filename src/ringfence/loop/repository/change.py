@@ -1,7 +1,7 @@
-"""A file that a story writes or removes, and what of that no commit may hold.
+"""Checks the files that a story writes or removes, and refuses changes that no commit may contain.
 
-Refused is what git, on this or another system, would take for its own, what leads out of the repository, and what a
-person or a server of git could not take.
+Refused are files that git, on this or another system, would take for its own, links that lead out of the repository,
+and changes that are too large for a person or a git server.
 """
 
 import os
@@ -16,29 +16,29 @@ from ringfence.sandbox.workspace.snapshot.walk import NO_FILE
 MOST_FILE_BYTES = 50 * 1024**2
 MOST_BYTES = 200 * 1024**2
 MOST_FILES = 5_000
-"""Of what one attempt writes."""
+"""Limit for all files that one attempt writes."""
 _READ_BYTES = 512 * 1024**2
 _READ_FILES = 200_000
 _LINK = 0o120000
 _MODES = frozenset({0o100644, 0o100755, _LINK})
 _MOST_PATH_BYTES = 1024
-"""Of a path: no file system takes longer ones whole, and with a clone's own place before it none may be too long."""
+"""Limit for a path: no file system accepts longer ones, and there must be room for the path of a clone before it."""
 _MOST_NAME_BYTES = 255
 _MOST_TARGET_BYTES = 4096
 _ATTRIBUTES_LINE = 2048
 _ATTRIBUTES_BYTES = 100 * 1024**2
-"""git fsck refuses a longer `.gitattributes`, and one with longer lines."""
+"""git fsck refuses a `.gitattributes` that is longer or has longer lines."""
 _HFS_IGNORED = re.compile(
     "[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]"  # HFS+ leaves these out of names (git's utf8.c)
 )
 _HFS_END = re.compile("[\ud800-\udfff\ufffd-\uffff]")
-"""Where git ends a name that it compares as HFS+ does: at bytes that are not UTF-8 (decoded, one of these), and at
+"""Characters at which git ends a name that it compares as HFS+ does: bytes that are not UTF-8 (decoded, one of these),
 U+FFFE and U+FFFF (`pick_one_utf8_char` and `is_hfs_dot_generic` in git's utf8.c)."""
 _SHORT_GIT = re.compile(r"git~\d+")
 
 
 def _short(start: str, hashed: str) -> re.Pattern[str]:
-    """Short names that Windows may give a file of git's, as git knows them (`is_ntfs_dot_generic` in its path.c)."""
+    """Short names that Windows may give to git's files, as listed by git (`is_ntfs_dot_generic` in its path.c)."""
     cut = (rf"{hashed[:length]}~[1-9]\d{{{6 - length}}}" for length in range(7))
     return re.compile("|".join((rf"{start}~\d+", rf"gi[{hashed[2:]}]{{0,4}}~\d+", *cut)))
 
@@ -52,25 +52,25 @@ class Change:
     """A file that a story writes or removes."""
 
     path: bytes
-    """Relative to the top of the repository."""
+    """Path relative to the top of the repository."""
     git_mode: int | None
-    """0o100644, 0o100755 or 0o120000 (a link); None: it is removed."""
+    """0o100644, 0o100755 or 0o120000 (a link); None: the file is removed."""
     data: bytes = b""
-    """Contents, or where a link leads."""
+    """Contents, or the target of a link."""
     object_id: str | None = None
-    """The id of contents that the loop's repository has already; `data` is empty then."""
+    """The id of contents that the loop's repository already has; `data` is then empty."""
 
 
 async def changes_between(store: SnapshotStore, before: str, after: str) -> list[Change]:
-    """What a run changed, of its checkpoints.
+    """Return the changes that a run made, from its checkpoints.
 
     Args:
-        store: Of the run's workspace.
-        before: The checkpoint that the agent found.
-        after: The one of what it left.
+        store: The store of the run's workspace.
+        before: The checkpoint before the agent's work.
+        after: The checkpoint after it.
 
     Raises:
-        WorkRefused: It is more than 200,000 files or 512 MiB, or there are files that the checkpoint does not hold.
+        WorkRefused: They exceed 200,000 files or 512 MiB, or the checkpoint does not hold some files.
     """
     lost = await _not_held(store, before, after)
     if lost:
@@ -88,7 +88,7 @@ async def changes_between(store: SnapshotStore, before: str, after: str) -> list
 
 
 async def _not_held(store: SnapshotStore, before: str, after: str) -> dict[str, str]:
-    """Files, and directories, of which a run changed what its checkpoint cannot hold, and why: no commit would."""
+    """Files and directories with changes that the run's checkpoint, and so a commit, cannot hold, and why."""
     old, new = await store.memo(before), await store.memo(after)
     return {
         os.fsdecode(path): f"it cannot be taken over: {why}"
@@ -98,10 +98,10 @@ async def _not_held(store: SnapshotStore, before: str, after: str) -> dict[str, 
 
 
 def check_size(changes: Sequence[Change]) -> None:
-    """See that what an attempt writes is of a size that a person can look at, and that servers of git accept.
+    """Check that the changes of an attempt have a size that a person can review and git servers accept.
 
     Raises:
-        WorkRefused: A file, all of them or their number are beyond the bounds.
+        WorkRefused: A file, all files together or their number exceed the limits.
     """
     written = [change for change in changes if change.git_mode is not None]
     reasons = {
@@ -118,7 +118,7 @@ def check_size(changes: Sequence[Change]) -> None:
 
 
 def check_links(changes: Sequence[Change]) -> None:
-    """See that no symbolic link leads out of the repository.
+    """Check that no symbolic link leads out of the repository.
 
     Raises:
         WorkRefused: Some do.
@@ -133,7 +133,7 @@ def check_links(changes: Sequence[Change]) -> None:
 
 
 def check_changes(changes: Sequence[Change], *, control: Collection[bytes] = ()) -> None:
-    """See that changes may be committed.
+    """Check that changes may be committed.
 
     Raises:
         NothingChanged: There are none.
@@ -174,7 +174,7 @@ def _why_not_path(path: bytes, *, control: Collection[bytes] = ()) -> str | None
     """Why a path is not committed; None if it may be.
 
     Args:
-        path: Relative to the top of the repository.
+        path: Path relative to the top of the repository.
         control: Files of the loop itself, and directories, that no story may change.
     """
     if not path or len(path) > _MOST_PATH_BYTES or b"\0" in path:
@@ -194,13 +194,13 @@ def _why_not_path(path: bytes, *, control: Collection[bytes] = ()) -> str | None
 
 
 def _why_not_link(path: bytes, target: bytes) -> str | None:
-    """Why a symbolic link is not committed: outside of the repository it would lead to files of the user's machine.
+    """Why a symbolic link is not committed: if it led out of the repository, it would lead to files of the user.
 
-    Where a target goes up behind a name, what that name is decides where it leads; so it may go up at its start only.
+    A target may go up (`..`) only at its start: after a name, the kind of that file decides where it leads.
     """
     if not target or b"\0" in target or len(target) > _MOST_TARGET_BYTES:
         return "it is a link to what cannot be a path"
-    # Windows takes a backslash for a slash, and a letter with a colon for a drive.
+    # Windows treats a backslash as a slash, and a letter with a colon as a drive.
     parts = [part for part in re.split(rb"[\\/]", target) if part != b"."]
     shown = os.fsdecode(target[:_MOST_NAME_BYTES])
     if parts[:1] == [b""] or target[1:2] == b":":
@@ -221,7 +221,7 @@ def _why_not_part(part: bytes) -> str | None:
         return "it leads out of the repository, or is no plain path"
     if len(part) > _MOST_NAME_BYTES:
         return "a part of it is longer than a name can be"
-    # Windows takes a backslash for a slash, and what follows a colon for a stream of the file.
+    # Windows treats a backslash as a slash, and text after a colon as a stream of the file.
     names = re.split(r"[\\/]", part.decode("utf-8", "replace"))
     if any(is_git(name) for name in names):
         return "it is, or lies in, what git on some system takes for its own directory"
@@ -231,7 +231,7 @@ def _why_not_part(part: bytes) -> str | None:
 
 
 def is_git(name: str) -> bool:
-    """Whether some file system takes this for `.git`: upper case, trailing dots, short names, hidden letters."""
+    """Whether some file system takes this for `.git`: upper case, trailing dots, short names, ignored characters."""
     plain = _plain(name)
     return plain == ".git" or bool(_SHORT_GIT.fullmatch(plain))
 
@@ -253,7 +253,7 @@ def _plain(name: str) -> str:
 
 
 def _in_each_others_way(paths: Iterable[bytes]) -> set[bytes]:
-    """Those that would be a file and a directory at once."""
+    """Paths that would be a file and a directory at once."""
     every = set(paths)
     return {path for path in every if any(parent in every for parent in parents(path))}
 
@@ -265,7 +265,7 @@ def parents(path: bytes) -> Iterator[bytes]:
 
 
 def _why_not_contents(path: bytes, data: bytes) -> str | None:
-    """Why a file's contents are not committed: git would refuse to take them over later."""
+    """Why a file's contents are not committed, if git would later refuse to import them."""
     if not is_attributes(path.rpartition(b"/")[2].decode("utf-8", "replace")):
         return None
     if any(len(line) >= _ATTRIBUTES_LINE for line in data.split(b"\n")):

@@ -1,7 +1,7 @@
-"""Commits of a loop, written from changes and read as data; no work tree is needed for either.
+"""Writes commits of a loop from changes, and reads commits as data, both without a work tree.
 
-The same base, changes, message and time give the same commit: a step that is done again after a crash makes no second.
-Titles and ids come from story files, models from agents: none of it can make a trailer of its own.
+The same base, changes, message and time give the same commit, so a step that is repeated after a crash creates no
+second one. Titles and ids come from story files, models from agents; none of them can add a trailer.
 """
 
 import os
@@ -25,7 +25,7 @@ _IMPORT_S = 600.0
 _LAST_TIME_S = 2**40
 _LISTING_BYTES = 512 * 1024**2
 _READ_FILE_BYTES = 1024**2
-"""What is larger is no test and says nothing of how tests run; its place and mode are known."""
+"""Only path and mode of larger files are read, as they are neither tests nor test configuration."""
 _READ_BYTES = 512 * 1024**2
 _GITLINK = 0o160000
 _TREE = b"040000"
@@ -39,22 +39,22 @@ _LIKE_TRAILER = re.compile(r"(?i)^\s*(?:ringfence-[\w-]*|[\w-]+-by)\s*:")
 
 @frozen
 class Trailers:
-    """Whose commit it is."""
+    """The story, attempt, role and model of a commit."""
 
     loop: str
     story: str
     attempt: int
     role: str
     model: str = ""
-    """Empty: not known; then there is no such trailer."""
+    """The model; empty if it is not known, and then there is no such trailer."""
 
 
 def compose(message: str, trailers: Trailers) -> bytes:
-    """The whole message, as bytes of UTF-8 without any control letter but line ends.
+    """Return the complete message as UTF-8, without control characters except line ends.
 
     Args:
         message: The subject in its first line, then any text.
-        trailers: Values are cut to one line of 300 letters.
+        trailers: The trailers; values are cut to one line of 300 characters.
     """
     first, _, rest = message.strip().partition("\n")
     lines = [_line(first, _MOST_SUBJECT) or "(no title)", ""]
@@ -74,7 +74,7 @@ def compose(message: str, trailers: Trailers) -> bytes:
 
 def _body_line(line: str) -> str:
     plain = _CONTROL.sub(" ", _plain(line)).rstrip()
-    # Indented it is no trailer to anybody.
+    # An indented line is not a trailer to any program.
     return f"    {plain.lstrip()}" if _LIKE_TRAILER.match(plain) else plain
 
 
@@ -87,10 +87,10 @@ def _plain(text: str) -> str:
 
 
 def check_id(commit: str) -> str:
-    """A commit's whole id, as it was given.
+    """Check that a text is a full commit id, and return it.
 
     Raises:
-        UsageError: It is none.
+        UsageError: It is not one.
     """
     if not _ID.fullmatch(commit):
         raise UsageError(f"{commit!r} is no whole id of a commit")
@@ -103,12 +103,12 @@ async def make_commit(git: Git, base: str, changes: Sequence[Change], *, message
     Args:
         git: The loop's repository, under its lock.
         base: The parent.
-        changes: Checked by `check_changes`.
-        message: Whole.
+        changes: Changes that `check_changes` accepted.
+        message: The complete message.
         at_s: The time of the commit, in seconds since the epoch.
 
     Raises:
-        NothingChanged: The base has all of them already.
+        NothingChanged: The base already contains all of them.
         WorkRefused: A change would remove or hide other files of the base.
         InfrastructureFault: Git failed.
     """
@@ -121,7 +121,7 @@ async def make_commit(git: Git, base: str, changes: Sequence[Change], *, message
         b"feature done\n",
         b"commit %s\nmark :1\nauthor %s\ncommitter %s\n" % (_REF.encode(), stamp, stamp),
         b"data %d\n%s\nfrom %s\n" % (len(message), message, check_id(base).encode()),
-        # Each `ls` is answered by a line: what is there before a file is removed, and before any is written.
+        # Each `ls` is answered by a line: the entry before a file is removed, and before any is written.
         *(b"ls %s\nD %s\n" % (quoted(path), quoted(path)) for path in gone),
         *(b"ls %s\n" % quoted(path) for path in (*above, *(change.path for change in written))),
     ]
@@ -131,9 +131,9 @@ async def make_commit(git: Git, base: str, changes: Sequence[Change], *, message
         if change.object_id is None:
             parts += [b"data %d\n" % len(change.data), change.data, b"\n"]
     parts.append(b'\nget-mark :1\nls :1 ""\nls %s ""\ndone\n' % base.encode())
-    # A file is next to never like the one before it, and to find that out takes longer than all the rest.
+    # A file hardly ever resembles the one before it, and finding that out takes longer than all the rest.
     depth = ("--depth=0",) if len(written) > _MANY else ()
-    # What a killed git left; under the lock none is at work.
+    # Leftovers of a killed git; under the lock no other git is running.
     (git.directory / f"{_REF}.lock").unlink(missing_ok=True)
     told = await git.run(
         *("fast-import", "--quiet", "--force", "--date-format=raw", *depth),
@@ -175,7 +175,7 @@ async def commit_tree(git: Git, tree: str, parent: str, *, message: bytes, at_s:
 
 
 async def changes_to_restore(git: Git, source: str, paths: Collection[bytes]) -> list[Change]:
-    """The changes by which files become as they are in a commit, however large they are."""
+    """The changes that restore files, of any size, to their state in a commit."""
     found = {blob.path: blob for blob in await list_files(git, check_id(source))}
     return [
         Change(path, found[path].git_mode, object_id=found[path].id) if path in found else Change(path, None)
@@ -185,7 +185,7 @@ async def changes_to_restore(git: Git, source: str, paths: Collection[bytes]) ->
 
 @frozen
 class Tree:
-    """Files by path; bytes of paths that are no UTF-8 are surrogate escapes."""
+    """Files by path; bytes of paths that are not UTF-8 are surrogate escapes."""
 
     files: Mapping[str, TreeEntry]
 
@@ -194,16 +194,16 @@ class Tree:
         return self.files.get(path)
 
     def line_count(self, path: str) -> int | None:
-        """How many lines a file has; None: there is none."""
+        """The number of lines in a file; None if it does not exist."""
         item = self.files.get(path)
         return None if item is None or not item.is_file else len(item.data.splitlines())
 
     def changed(self, changes: Sequence[Change], *, inside: bytes = b"") -> "Tree":
-        """The tree with changes made to it.
+        """Return the tree with changes applied.
 
         Args:
-            changes: With paths relative to the top of the repository.
-            inside: The directory whose files the tree has; empty for the top.
+            changes: The changes, with paths relative to the top of the repository.
+            inside: The directory whose files the tree holds; empty for the top.
         """
         files, prefix = dict(self.files), inside + b"/" if inside else b""
         for change in changes:
@@ -222,7 +222,7 @@ async def list_files(git: Git, commit: str) -> list[Blob]:
     """Every file of a commit; the entry of another repository (mode 160000) has no size.
 
     Raises:
-        InfrastructureFault: Some object of it is missing.
+        InfrastructureFault: One of its objects is missing.
     """
     told = await git.run("ls-tree", "-r", "-z", "-l", commit, output_limit_bytes=_LISTING_BYTES)
     files = []
@@ -239,7 +239,7 @@ async def read_tree(git: Git, files: Sequence[Blob], *, inside: bytes) -> Tree:
     """The files below a directory, by their paths in it.
 
     Raises:
-        UsageError: They hold more than 512 MiB, those beyond 1 MiB not counted.
+        UsageError: They hold more than 512 MiB, not counting files above 1 MiB.
     """
     prefix = inside + b"/" if inside else b""
     below = [blob for blob in files if blob.path.startswith(prefix)]

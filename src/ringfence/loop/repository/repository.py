@@ -55,7 +55,7 @@ _PATCH_BYTES = 256 * 1024**2
 _MAX_TAGS = 10_000
 _MAX_WORKTREES = 256
 _MAX_CACHED = 16
-"""How many commits' files, and how many comparisons, are cached: a story reads those of three or four repeatedly."""
+"""Number of commits' files, and of comparisons, that are cached: a story reads those of three or four repeatedly."""
 _CACHED_BYTES = 4 * 1024**2
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -143,7 +143,7 @@ class LoopRepository:
             commit: A commit of the loop.
 
         Raises:
-            UsageError: There is no such worktree, or the commit is no full id.
+            UsageError: There is no such worktree, or the commit is not a full id.
             InfrastructureFault: The disk is full, or the loop has no such commit.
         """
         if not 0 <= number < _MAX_WORKTREES:
@@ -250,7 +250,7 @@ class LoopRepository:
             tip: The last of the story's commits.
 
         Raises:
-            UsageError: They are no line of commits that starts on the loop's branch.
+            UsageError: They are not a linear series of commits that starts on the loop's branch.
             InfrastructureFault: Git failed.
         """
         async with self.directory.locked("loop") as git:
@@ -373,7 +373,7 @@ class LoopRepository:
             return (await view.git.run(*command, accept=(0, 1, 128))).ok
 
     async def merge_to_user(self) -> Delivered:
-        """Deliver, and fast-forward the branch that was checked out when the loop was started, with files and index.
+        """Deliver, and fast-forward the branch on which the loop was started, with files and index.
 
         Git decides as in `git merge --ff-only`: uncommitted changes stay. If the merge would overwrite uncommitted
         changes or an untracked file, even an ignored one, nothing is merged. Returns the fast-forwarded branch.
