@@ -1,6 +1,6 @@
 """Builds a loop's report from its rows, and renders it as text, Markdown and HTML.
 
-The forms are imported from their modules, on use: they need Jinja, for which no loop has to wait at its start.
+The renderers are imported on use, as they need Jinja, whose import would delay the start of a loop.
 """
 
 from ringfence.loop.report.build import build_report

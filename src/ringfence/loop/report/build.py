@@ -58,10 +58,10 @@ from ringfence.sandbox.workspace.protect.flags import flag, reason
 MAX_FLAGGED = 50
 _PARTS: Mapping[AttemptKind, tuple[str, ...]] = {"tests": TESTS, "code": CODE}
 _TURNS: Mapping[AttemptKind, tuple[str, ...]] = {"tests": TESTS, "code": ("code", *CHECKS, *CODE[2:])}
-"""The steps that are runs, those of checks that not every attempt has among them."""
+"""The steps that are runs, including checks that not every attempt has."""
 _AUTHORS: Mapping[AttemptKind, str] = {"tests": "test_writer", "code": "implementor"}
 _ROLES = ("planner", "test_writer", "implementor", "", "reviewer", "judge")
-"""In the order of their work; checks have no role."""
+"""Roles in the order of their work; checks have no role."""
 _OUTCOMES = ("passed", "failed", "error", "skipped")
 _MAX_NAMES = 200
 _CHANGES = ("story.passed", "story.rejected")
@@ -83,7 +83,7 @@ async def build_report(
         directory: The loop's directories.
         store: The loop's rows.
         repository: The loop's repository. None: it was removed, and the report lacks what only it contains.
-        plan: The loop's stories. None: they cannot be read any more.
+        plan: The loop's stories. None: they can no longer be read.
         with_diffs: Whether to read the lines that stories changed.
         with_changes: Whether to compare the loop's branch with its base.
 
@@ -153,12 +153,12 @@ async def _stories(
 
 
 def state_of(directory: LoopDirectory, row: LoopRow) -> str:
-    """Return a loop's state as it is shown: `interrupted` if it has not ended and no process works on it."""
+    """Return a loop's state for display: `interrupted` if it has not ended and no process works on it."""
     return INTERRUPTED if row.state is LoopState.RUNNING and not directory.is_worked_on else row.state.value
 
 
 def settings_of(row: LoopRow) -> LoopSettings:
-    """The settings of a loop; the defaults if another version wrote them, as only limits are taken from them."""
+    """The settings of a loop; the defaults if another version wrote them, as only the limits are used."""
     try:
         return restore_configuration(row.configuration, loop=row.id)[1]
     except (RecordError, ConfigurationError):
@@ -168,7 +168,7 @@ def settings_of(row: LoopRow) -> LoopSettings:
 def outstanding(
     directory: LoopDirectory, row: LoopRow, settings: LoopSettings, events: Iterable[EventRow]
 ) -> tuple[str, ...]:
-    """The options `--merge` and `--pr`, where the loop has ended and a change of its branch is not delivered so yet."""
+    """The options `--merge` and `--pr` that are not carried out yet for the current branch, if the loop has ended."""
     if not row.state.publishes_passed or not directory.repository_dir.is_dir():
         return ()
     last = {event.type: event.number for event in events}
@@ -180,7 +180,7 @@ def outstanding(
 
 
 def stages(row: StoryRow, steps: Sequence[StepRow]) -> tuple[str, ...]:
-    """For each of `STAGES`: `ok`, `no` where it was rejected, `...` while it is in progress; empty: not started.
+    """Return for each of `STAGES`: `ok`, `no` if it was rejected, `...` while it is in progress; empty: not started.
 
     Args:
         row: The story.
@@ -221,9 +221,9 @@ async def _is_delivered(repository: LoopRepository | None, store: LoopStore, sta
 
 
 def _flagged(paths: Iterable[str]) -> list[FlaggedFile]:
-    """The changed files that are executed or trusted on the user's machine, in turn of each reason.
+    """The changed files that are executed or trusted on the user's machine, alternating between the reasons.
 
-    So none is hidden behind many of another reason.
+    So no file is hidden behind many with another reason.
     """
     seen, ranked = Counter[str](), list[tuple[int, str, str]]()
     for path in flag(paths):
@@ -247,7 +247,7 @@ def _seconds(step: StepRow) -> float:
 
 
 def _roles(steps: Sequence[StepRow]) -> tuple[RoleUsed, ...]:
-    """What each role that had a run used, and the checks."""
+    """The usage of each role that had a run, and of the checks."""
     runs = {
         role: [step for step in steps if step.role == role and step.run_id is not None] for role in _ROLES
     }
@@ -264,7 +264,7 @@ class _StoryRows:
 
     row: StoryRow
     story: Story | None
-    """None: the stories cannot be read any more."""
+    """The plan; None: the stories can no longer be read."""
     steps: list[StepRow]
     events: list[EventRow]
 
@@ -272,7 +272,7 @@ class _StoryRows:
     def select(
         cls, row: StoryRow, story: Story | None, steps: Sequence[StepRow], events: Sequence[EventRow]
     ) -> "_StoryRows":
-        """Those of a story among all of a loop."""
+        """A story's rows among those of a loop."""
         return cls(
             row,
             story,
@@ -369,7 +369,7 @@ def _attempts(rows: _StoryRows) -> list[Attempt]:
 
 
 def _with_decision(attempt: Attempt, step: StepRow) -> Attempt:
-    """An attempt as rejected, if a person rejected it in this step; another attempt as it is."""
+    """Mark an attempt as rejected if a person rejected it in this step; return another attempt unchanged."""
     if (attempt.kind, attempt.generation, attempt.number) != ("code", step.generation, step.attempt):
         return attempt
     result, at_ms = step.result, step.ended_ms or step.started_ms

@@ -23,12 +23,12 @@ PATCH = "loop.patch"
 """The file with all of a loop's work, in the loop's directory."""
 MAX_FILES = 200
 MAX_LINES = 2_000
-"""Of one diff that are shown."""
+"""Limit of lines shown of one diff."""
 MAX_REPORT_LINES = 20_000
-"""Of all diffs of a report together."""
+"""Limit of lines for all diffs of a report together."""
 _MAX_LINE_CHARS = 400
 _READ_BYTES = 8 * 1024**2
-"""Of a patch that a report reads."""
+"""Limit for the part of a patch that a report reads."""
 _LISTING_BYTES = 64 * 1024**2
 _TOO_LARGE = "is larger than 256 MiB; look at it with git in the loop's branch"
 _OPTIONS = ("-r", "-p", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv")
@@ -45,7 +45,7 @@ _KINDS = {
 
 
 async def loop_patch(directory: LoopDirectory, store: LoopStore) -> bytes:
-    """The patch of everything on the loop's branch; empty if nothing is.
+    """The patch of all work on the loop's branch; empty if there is none.
 
     Raises:
         UsageError: It is too large for a patch.
@@ -122,7 +122,7 @@ def _rejected(store: LoopStore, story: str) -> list[StepRow]:
 
 
 async def compare_commits(repository: LoopRepository, base: str, commit: str) -> Diff | None:
-    """The files that differ between two commits; None if the loop's repository does not have them any more."""
+    """The files that differ between two commits; None if the loop's repository no longer has them."""
     with suppress(RingfenceError):
         return parse_diff(
             await compare_trees(repository.git, base, commit, output_limit_bytes=_LISTING_BYTES)
@@ -131,7 +131,7 @@ async def compare_commits(repository: LoopRepository, base: str, commit: str) ->
 
 
 def numbers_of(diff: Diff) -> Stat:
-    """The numbers of a difference, without its lines."""
+    """The statistics of a difference, without its lines."""
     files = tuple(
         FileStat(each.path, each.insertions, each.deletions, each.binary, is_cut=not each.binary)
         for each in diff.files[:MAX_FILES]
@@ -140,7 +140,7 @@ def numbers_of(diff: Diff) -> Stat:
 
 
 async def read_story(repository: LoopRepository, row: StoryRow, reader: "PatchReader") -> Stat | None:
-    """The diff of a story that is on the loop's branch; only its numbers if it is too large."""
+    """The diff of a story that is on the loop's branch; only its statistics if it is too large."""
     if row.merged_commit is None or row.base is None or row.code_commit is None:
         return None
     with suppress(RingfenceError):
@@ -173,17 +173,17 @@ async def read_rejected(file: str, reader: "PatchReader") -> Stat | None:
 
 
 class PatchReader:
-    """Reads the patches of one report: the first ones have all the room, so no report grows without bound.
+    """Reads the patches of one report within a limit of lines, which the first patches use up first.
 
     Args:
-        max_lines: That all diffs of the report may have together.
+        max_lines: Limit for all diffs of the report together.
     """
 
     def __init__(self, max_lines: int = MAX_REPORT_LINES) -> None:
         self._room = max_lines
 
     def read(self, patch: bytes, *, is_partial: bool = False) -> Stat:
-        """Read a patch that git wrote without looking for renames. The contents of its files may be anything.
+        """Read a patch that git wrote without detecting renames. Its files may have any contents.
 
         Args:
             patch: The patch.
@@ -203,7 +203,7 @@ class PatchReader:
 
 @frozen
 class _Span:
-    """Where a hunk's lines are among those of the patch."""
+    """The position of a hunk's lines in the patch."""
 
     before: int
     after: int
@@ -212,7 +212,7 @@ class _Span:
 
 
 def _find_files(lines: Sequence[bytes]) -> list[int]:
-    """Find the first line of each file. A line of a file's contents is never taken for one: hunks are skipped."""
+    """Find the first line of each file. Hunks are skipped, so a line of a file's contents is never taken for one."""
     found, position = list[int](), 0
     while position < len(lines):
         if lines[position].startswith(b"diff --git "):
@@ -270,7 +270,7 @@ def _read_line(line: bytes) -> str:
 
 
 def _read_path(heading: bytes) -> str:
-    """The path of `diff --git a/PATH b/PATH`: without renames it is the same twice, so either half has it."""
+    """The path in `diff --git a/PATH b/PATH`: without renames both halves have the same path."""
     both = heading.removeprefix(b"diff --git ")
     half = both[len(both) // 2 + 1 :]
     if half.startswith(b'"'):

@@ -1,4 +1,4 @@
-"""Writes a loop's report to its directory, where `loop rm` leaves it."""
+"""Writes a loop's report to its directory, where `loop rm` keeps it."""
 
 import anyio.to_thread
 
@@ -25,7 +25,7 @@ async def write_report(
     *,
     redactor: Redactor | None = None,
 ) -> str | None:
-    """Write `report.md`, `report.html`, `proposal.md` and, if something passed, `loop.patch`; again it writes the same.
+    """Write `report.md`, `report.html`, `proposal.md` and, if a story passed, `loop.patch`. Calls can be repeated.
 
     A loop does not fail because its report cannot be written: `ringfence loop show` prints it at any time.
 
@@ -34,7 +34,7 @@ async def write_report(
         store: The loop's rows, with its end.
         repository: The loop's repository.
         plan: The loop's stories.
-        redactor: Removes the user's secrets from what agents wrote into diffs. None: they are not known here.
+        redactor: Removes the user's secrets from agents' text in diffs. None: they are not known here.
 
     Returns:
         The error that was ignored; None: there was none.
@@ -51,7 +51,7 @@ async def _write(
 ) -> None:
     from ringfence.loop.report.html import (
         render_html,
-    )  # Jinja is imported on use: no loop waits for it at its start
+    )  # Jinja is imported on use, so that it does not delay the start of a loop
     from ringfence.loop.report.markdown import render_markdown
 
     if any(story.is_merged for story in store.stories):

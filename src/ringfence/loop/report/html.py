@@ -1,6 +1,6 @@
-"""Renders a report as a page that needs nothing else: no script, nothing from the network, no link but to its own parts.
+"""Renders a report as a self-contained page: no script, nothing from the network, links only to its own parts.
 
-Jinja escapes every value, and before it `visible` spells out what does not show.
+Jinja escapes every value, after `visible` has spelled out invisible characters.
 """
 
 import base64
@@ -23,7 +23,7 @@ _TONES = {
 _SIGNS = {"+": "plus", "-": "minus"}
 _TAB = 4
 _MAX_CHARS = 4_000
-"""Of one text that are shown."""
+"""Limit of characters shown of one text."""
 
 
 def render_html(report: LoopReport, *, story: str | None = None) -> str:
@@ -37,7 +37,7 @@ def render_html(report: LoopReport, *, story: str | None = None) -> str:
         UsageError: There is no such story.
     """
     style = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
-    names: dict[int, str] = {}  # of the diffs, in the order in which the page needs them
+    names: dict[int, str] = {}  # names of the diffs, in the order in which the page needs them
     return (
         _environment()
         .get_template("report.html.j2")
@@ -63,12 +63,12 @@ def _said(text: str) -> str:
 
 
 def _lines(text: str) -> Markup:
-    """A text with its line breaks."""
+    """Format a text with its line breaks."""
     return Markup.escape(visible(text.expandtabs(_TAB)))
 
 
 def _code_line(line: str) -> str:
-    """A line of a diff without its sign, with tabs as wide as they are."""
+    """Format a line of a diff without its sign, with tabs expanded."""
     return line[1:].expandtabs(_TAB) or " "
 
 

@@ -1,8 +1,8 @@
-"""Renders a report as Markdown in which texts of agents do nothing: no link, no picture, no heading, no markup of HTML.
+"""Renders a report as Markdown in which texts of agents are inert: no link, image, heading or HTML markup.
 
-The template prints every value by `inline`, unless a filter has made it inert already. A word that a renderer could take
-for more than a word is put into a code span, in which nothing is active; so are names and paths. There are no
-backslashes: on a terminal the text reads as it was written.
+The template prints every value with `inline`, unless a filter has already made it inert. A word that a renderer could
+interpret as markup is put into a code span, in which nothing is active; so are names and paths. Backslashes are not
+used, so that on a terminal the text reads as it was written.
 """
 
 import re
@@ -19,19 +19,19 @@ from ringfence.loop.report import text as words
 from ringfence.loop.report.model import FileStat, LoopReport
 
 _TOKEN = re.compile(r"(?<!\S)(\(?)`([^`]+)`([.,;:!?)]*)(?!\S)|\S+")
-"""A code span of the author's, or a word. A span of blanks alone is printed as a word."""
+"""A code span in the author's text, or a word. A span of only blanks is printed as a word."""
 _PLAIN = re.compile(r"""[("'\u201c]*[^\W_]+(?:['\u2019-][^\W_]+)*["'\u201d.,;:!?)]*""")
-"""Words as in prose: nothing in them means anything to Markdown, nor to what makes links of addresses."""
+"""Words of prose that have no meaning in Markdown or for programs that turn addresses into links."""
 _END = re.compile(r"(.*[^.,;:!?])([.,;:!?]+)")
 _SIGN = re.compile(r"[.,;:!?()'\"%/\u2013\u2014\u2026-]{1,3}")
 _BLOCK = re.compile(r"\d+[.)]+|[-\u2013\u2014\u2026'\"]*")
-"""What begins a list or draws a line if a block begins with it."""
+"""Beginnings of a block that would start a list or draw a line."""
 _MAX_JOINED = 30
-"""Words among which a closing bracket is searched."""
+"""Limit of words among which a closing bracket is searched for."""
 
 
 class Inert(str):
-    """Markdown that does nothing: made here, of any text, or words of our own."""
+    """Inert Markdown: made here from any text, or a constant text."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ def render_markdown(report: LoopReport, *, story: str | None = None, is_for_othe
     Args:
         report: The report.
         story: Render only this story, with its diffs.
-        is_for_others: Leave out what only concerns your machine: paths, and the commands that are useful next.
+        is_for_others: Leave out information that only concerns the user's machine: paths, and suggested commands.
 
     Raises:
         UsageError: There is no such story.
@@ -60,13 +60,13 @@ def render_markdown(report: LoopReport, *, story: str | None = None, is_for_othe
 
 
 def inline(text: str, *, max_chars: int = 4_000) -> Inert:
-    """A text as one line within a line, with at most so many of its characters."""
+    """Format a text for use within a line, with at most this many characters."""
     shown = visible(" ".join(text[: max_chars + 1].split()))
     return Inert(" ".join([*_pieces(shown), *(["..."] if len(text) > max_chars else [])]))
 
 
 def span(text: str) -> Inert:
-    """A text as a code span, in one line; empty: nothing."""
+    """Format a text as a code span in one line; an empty text yields nothing."""
     shown = visible(" ".join(text.split()))
     if not shown:
         return Inert()
@@ -77,7 +77,7 @@ def span(text: str) -> Inert:
 
 
 def block(text: str, *, max_chars: int = 4_000) -> Inert:
-    """A text as a code block of its own, with its line breaks."""
+    """Format a text as a separate code block, with its line breaks."""
     shown = visible(text[:max_chars]) + ("\n..." if len(text) > max_chars else "")
     longest = max((len(run) for run in re.findall("`+", shown)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -85,12 +85,12 @@ def block(text: str, *, max_chars: int = 4_000) -> Inert:
 
 
 def cell(text: str, *, max_chars: int = 300) -> Inert:
-    """A text within a cell of a table, where `|` would end it, even in a code span."""
+    """Format a text within a cell of a table, where `|` would end it, even in a code span."""
     return Inert(inline(text, max_chars=max_chars).replace("|", "\\|"))
 
 
 def diff_block(file: FileStat, position: int, cited: Mapping[tuple[int, int], str]) -> Inert:
-    """A file's diff as a code block: criteria whose evidence names the line, the line's number, its sign and text.
+    """Format a file's diff as a code block: criteria whose evidence names the line, the line's number, sign and text.
 
     Args:
         file: The file.
@@ -108,7 +108,7 @@ def diff_block(file: FileStat, position: int, cited: Mapping[tuple[int, int], st
 
 
 def _pieces(shown: str) -> Iterator[str]:
-    """Yield words of prose as they are, and others as code spans; what brackets hold is one word."""
+    """Yield words of prose unchanged, and others as code spans; text in brackets is one word."""
     matches, position = list(_TOKEN.finditer(shown)), 0
     while position < len(matches):
         match, last = matches[position], position
@@ -143,7 +143,7 @@ def _print(value: object) -> str:
 
 
 def _ours(function: Callable[..., Any] = str) -> Callable[..., Inert]:
-    """A filter whose result consists of our own words and of figures."""
+    """Make a filter whose result consists of constant words and of figures."""
     return lambda *given: Inert(function(*given))
 
 

@@ -1,4 +1,4 @@
-"""The model of a loop's report, which all of its forms show. Texts of agents are in it as they are, not escaped."""
+"""Defines the model of a loop's report, which all of its forms show. Texts of agents in it are not escaped."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
@@ -22,7 +22,7 @@ class Hunk:
     after: int
     """The number of the first line after the change."""
     lines: tuple[str, ...]
-    """Each begins with ` `, `+` or `-`, as in a patch, or with a backslash where the last line has no line end."""
+    """Lines that begin with ` `, `+` or `-`, as in a patch, or with a backslash if the last line has no line end."""
 
     def numbered(self) -> Iterator[tuple[int | None, int | None, str]]:
         """Yield each line with its number before and after the change; None on the side that does not have it."""
@@ -38,7 +38,7 @@ class FileStat:
     """The change of one file."""
 
     path: str
-    """Relative to the top of the repository."""
+    """Path relative to the top of the repository."""
     insertions: int
     deletions: int
     is_binary: bool
@@ -46,7 +46,7 @@ class FileStat:
     """`added`, `deleted`, or the new mode."""
     hunks: tuple[Hunk, ...] = ()
     is_cut: bool = False
-    """Whether lines are left out."""
+    """Whether lines were left out."""
 
 
 @frozen
@@ -54,13 +54,13 @@ class Stat:
     """The difference between two commits."""
 
     files: tuple[FileStat, ...]
-    """The first `MAX_FILES`."""
+    """The first `MAX_FILES` files."""
     count: int
     """The number of all files."""
     insertions: int
     deletions: int
     is_partial: bool = False
-    """Whether the numbers are of the beginning of a patch that is too long to read."""
+    """Whether the numbers are only for the beginning of a patch that is too long to read."""
 
     def find_line(self, path: str, number: int) -> tuple[int, str] | None:
         """The position of a file, and one of its lines as it is after the change; None if the diff does not have it."""
@@ -82,10 +82,10 @@ class FlaggedFile:
 
 @frozen
 class Used:
-    """What runs used."""
+    """The usage of runs."""
 
     calls: int = 0
-    """Runs of agents."""
+    """Number of agents' runs."""
     tokens: int = 0
     cost_usd: float = 0.0
     seconds: float = 0.0
@@ -93,7 +93,7 @@ class Used:
 
 @frozen
 class RoleUsed:
-    """What all runs of a role used."""
+    """The usage of all runs of a role."""
 
     role: str
     """Empty: checks."""
@@ -106,7 +106,7 @@ class Turn:
     """A run: of a role's agent, or of checks."""
 
     name: str
-    """The step's, like `code.1`."""
+    """The step's name, such as `code.1`."""
     role: str
     """Empty: checks."""
     model: str
@@ -125,7 +125,7 @@ class CheckResult:
 
     name: str
     colour: str
-    """`green`, `red` or `red, as before`; empty where it decided nothing."""
+    """`green`, `red` or `red, as before`; empty if it decided nothing."""
     words: str
     """Counts, or the exit code."""
 
@@ -141,10 +141,10 @@ class Answer:
 
 @frozen
 class Evidence:
-    """What a verdict is based on: a line of a file, or a test that passed."""
+    """The evidence for a verdict: a line of a file, or a test that passed."""
 
     file: str = ""
-    """Relative to the directory that the loop works in."""
+    """Path relative to the directory that the loop works in."""
     line: int = 0
     test: str = ""
 
@@ -168,14 +168,14 @@ class CriterionVerdict:
 
 @frozen
 class PersonRejection:
-    """The decision of a person to take accepted work back."""
+    """The decision of a person to reject accepted work."""
 
     by: str
     """The person's login name."""
     reason: str
     """Empty: no reason was given."""
     at_ms: int
-    """When, in milliseconds since 1970."""
+    """Time in milliseconds since 1970."""
 
 
 @frozen
@@ -184,7 +184,7 @@ class Attempt:
 
     kind: AttemptKind
     generation: int
-    """Of the story: 1, and one more for each restart."""
+    """The story's generation: 1, and one more for each restart."""
     number: int
     """Counted from 1."""
     state: Literal["accepted", "rejected", "under way"]
@@ -200,13 +200,13 @@ class Attempt:
     files: tuple[str, ...]
     """The files that it changed; the first 200."""
     left_out: tuple[str, ...]
-    """Changes of protected files that were not taken over, each with the reason."""
+    """Changes of protected files that were not committed, each with the reason."""
     configuration: tuple[str, ...]
     """Protected files that it changed because the story names them; checks ran with and without these changes."""
     stat: Stat | None
     """The diff of rejected work, which `patch` holds."""
     rejected_by: PersonRejection | None = None
-    """The person who rejected it after it had been accepted; None: none did."""
+    """The person who rejected it after it had been accepted, if any."""
 
 
 @frozen
@@ -232,7 +232,7 @@ class StoryReport:
     most_attempts: int
     generation: int
     criteria: tuple[CriterionVerdict, ...]
-    """With the verdict on the current attempt, which is the accepted one if the story passed."""
+    """Criteria with the verdict on the current attempt, which is the accepted one if the story passed."""
     merged: str | None
     stat: Stat | None
     """The diff of its part of the loop's branch."""
@@ -244,7 +244,7 @@ class StoryReport:
 
     @property
     def rejected_by(self) -> PersonRejection | None:
-        """The person who rejected the story since it was last started; None: none did."""
+        """The person who rejected the story since it was last started, if any."""
         own = (each.rejected_by for each in self.attempts if each.generation == self.generation)
         return next((each for each in own if each is not None), None)
 
@@ -288,7 +288,7 @@ class LoopReport:
     red_before_count: int
     stat: Stat | None
     flagged: tuple[FlaggedFile, ...]
-    """Files to look at before the branch is used: the first `MAX_FLAGGED`, in turn of each reason."""
+    """Files to look at before the branch is used: the first `MAX_FLAGGED`, alternating between the reasons."""
     flagged_count: int
     stories: tuple[StoryReport, ...]
     used: Used
@@ -298,7 +298,7 @@ class LoopReport:
     has_repository: bool = True
     """Whether the working files exist that a resumed loop needs; `loop rm` removes them."""
     is_started: bool = True
-    """Whether the checks on its base let it start; if not, only a new loop can start from a later commit."""
+    """Whether the checks on its base allowed it to start; if not, only a new loop can start from a later commit."""
     is_delivered: bool = True
     """Whether the user's repository has the branch; it gets the branch when the loop ends."""
     is_merged: bool = False
@@ -307,10 +307,10 @@ class LoopReport:
     """Options like `--merge` whose work is not done although the loop has ended."""
 
     def story(self, name: str) -> StoryReport:
-        """One of the stories.
+        """Return one of the stories.
 
         Raises:
-            UsageError: There is none of this name.
+            UsageError: There is no story of this name.
         """
         found = next((story for story in self.stories if story.id == name), None)
         if found is None:
@@ -340,7 +340,7 @@ class LoopReport:
 
     @property
     def outside(self) -> Mapping[str, tuple[str, ...]]:
-        """The files that each story changed and does not name, by story; the first 20 each."""
+        """The files that each story changed but does not name, by story; the first 20 each."""
         return {story.id: story.outside for story in self.stories if story.outside}
 
     @property

@@ -1,4 +1,4 @@
-"""Reads loops as lists and reports show them, whoever works on them."""
+"""Reads loops for lists and reports, even while another process works on them."""
 
 from typing import Any
 

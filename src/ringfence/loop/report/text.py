@@ -33,7 +33,7 @@ _MAX_COLUMN_CHARS = 24
 
 
 def one_line(text: str) -> str:
-    """A text of any number of lines in one line."""
+    """Format a text of any number of lines in one line."""
     return " ".join(text.split())
 
 
@@ -83,18 +83,18 @@ def used_words(used: Used) -> str:
 
 
 def verdict_words(given: CriterionVerdict) -> str:
-    """A verdict in a word or two."""
+    """Format a verdict in one or two words."""
     return _VERDICTS[given.verdict]
 
 
 def attempt_name(attempt: Attempt, story: StoryReport) -> str:
-    """`Code, attempt 2`; with its start, where the story was restarted."""
+    """`Code, attempt 2`; with the generation if the story was restarted."""
     start = f" of start {attempt.generation}" if story.generation > 1 else ""
     return f"{attempt.kind.capitalize()}, attempt {attempt.number}{start}"
 
 
 def attempts_made(story: StoryReport) -> str:
-    """The attempts at a story's code; at its tests, where there was none at its code."""
+    """The attempts at a story's code; those at its tests if there was none at its code."""
     return (
         f"{story.tests_attempt} (tests)" if story.tests_attempt and not story.attempt else str(story.attempt)
     )
@@ -171,11 +171,11 @@ def next_steps(report: LoopReport) -> list[str]:
 
 
 def _next_without_clones(report: LoopReport, short: str, merge: list[str]) -> list[str]:
-    """Without its working files a loop cannot be resumed; its branch is there if it has ended."""
+    """The commands for a loop without working files, which cannot be resumed; its branch exists if it has ended."""
     found = [*merge]
     if report.state == "succeeded":
         return found
-    if report.state not in ("incomplete", "cancelled"):  # it would refuse another loop
+    if report.state not in ("incomplete", "cancelled"):  # it would prevent another loop
         found = [*found, f"ringfence loop cancel {short}"]
     if report.state != INTERRUPTED and any(story.merged for story in report.stories):
         return [*found, f"ringfence loop export FILE --loop {short}", "ringfence loop start --prd FILE"]
@@ -189,7 +189,7 @@ def _start(report: LoopReport) -> str:
 
 
 def _retries(report: LoopReport, short: str) -> list[str]:
-    """Commands that restart the stories with a reason of their own; those that only wait for them follow."""
+    """Commands that restart stories that have their own reason; stories that only wait for them follow automatically."""
     lost = {story.id for story in report.stories if story.state in ("blocked", "skipped")}
     own = [story for story in report.stories if story.id in lost and not lost.intersection(story.depends_on)]
     found = list[str]()
@@ -208,4 +208,4 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
         used_words, verdict_words,
     )
 }  # fmt: skip
-"""For both templates; only `question` may return text that is not ours."""
+"""Filters for both templates; only `question` may return text that is not constant."""
