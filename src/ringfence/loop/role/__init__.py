@@ -1,4 +1,4 @@
-"""Defines the roles of a loop: each is a class in a module of its own, with its prompt template `NAME.md` beside it."""
+"""Defines the roles of a loop: each is a class in a separate module, with its prompt template `NAME.md` beside it."""
 
 from collections.abc import Mapping
 from typing import Any

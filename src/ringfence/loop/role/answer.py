@@ -1,9 +1,9 @@
-"""Answers of roles: the base of their types, their JSON schemas, and how the one answer is found in a text.
+"""Defines the base type and the JSON schemas of roles' answers, and finds the one answer in a text.
 
-The schemas are of the kind that providers call strict: every property is required, none may be added.
+The schemas are strict, as providers call it: every property is required, and none may be added.
 
-There must be exactly one answer. An agent that quotes an answer that somebody slipped into the code it read, and then
-gives its own, has given two; so has one whose own answer is cut off. Neither is guessed at.
+There must be exactly one answer. If an agent quotes an answer that was planted in the code it read, and then gives its
+own, there are two; the same holds if its own answer is cut off. The module never guesses which one is meant.
 """
 
 import json
@@ -20,17 +20,17 @@ Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 Text = Annotated[str, StringConstraints(strip_whitespace=True, max_length=20_000)]
 Prose = Annotated[Text, StringConstraints(min_length=1)]
 ITEMS_LIMIT = 200
-"""Of stories, criteria and pieces of evidence."""
+"""Limit for the number of stories, criteria and pieces of evidence."""
 
 _TEXT_CHARS = 1 << 20
-"""A longer text is no answer."""
+"""Limit for the length of an answer."""
 _DECODED_CHARS = 1 << 28
-"""In all tries to read an object; each that fails counts the lines before it."""
+"""Limit for all tries to read an object; each failed try counts the lines before it."""
 _SUMMARY_CHARS = 2_000
 
 
 class Answer(BaseModel):
-    """The base of the types."""
+    """The base type of answers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -55,7 +55,7 @@ _KEPT = ("type", "properties", "required", "items", "enum", "anyOf", "$ref", "de
 
 
 def strict_schema(answer: type[Answer]) -> dict[str, Any]:
-    """Return the JSON schema of an answer, strict, without keywords that strict modes refuse."""
+    """Return the strict JSON schema of an answer, without keywords that strict modes refuse."""
     schema = answer.model_json_schema(mode="serialization")
     definitions = {name: _strict(each) for name, each in schema.get("$defs", {}).items()}
     strict = _strict(schema)
@@ -63,7 +63,7 @@ def strict_schema(answer: type[Answer]) -> dict[str, Any]:
 
 
 def _strict(schema: dict[str, Any]) -> dict[str, Any]:
-    """Leave out bounds, which not every provider knows: the types keep them."""
+    """Leave out bounds, which not every provider supports; the types still enforce them."""
     if "$ref" in schema:
         return {"$ref": schema["$ref"]}
     strict: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
@@ -74,7 +74,7 @@ def _strict(schema: dict[str, Any]) -> dict[str, Any]:
     if "items" in schema:
         strict["items"] = _strict(schema["items"])
     if schema.get("type") == "object":
-        strict.pop("description", None)  # is for those who read the code
+        strict.pop("description", None)  # is for readers of the code
         strict["properties"] = {name: _strict(each) for name, each in schema["properties"].items()}
         strict["required"] = list(schema["properties"])
         strict["additionalProperties"] = False
@@ -87,9 +87,9 @@ def read_answer(role: str, answer: type[A], markers: tuple[str, ...], text: str,
     Args:
         role: The role, for messages.
         answer: The type of its answer.
-        markers: Properties that nothing but such an answer, right or wrong, is expected to have.
+        markers: Properties that only such an answer, valid or not, is expected to have.
         text: The agent's last message.
-        structured: Its answer by the schema, where its runtime could hold it to one; then the text does not count.
+        structured: Its answer according to the schema, if its runtime can enforce one; then the text is ignored.
 
     Raises:
         Unparseable: There is no answer, or more than one, or it is not of the type.
@@ -108,7 +108,7 @@ def read_answer(role: str, answer: type[A], markers: tuple[str, ...], text: str,
 
 
 def read_work(role: str, text: str, structured: Any) -> WorkAnswer:
-    """Return the answer of a role whose work speaks: it need not answer, and its text may hold any other objects.
+    """Return the answer of a role that may but need not answer, and whose text may hold other objects.
 
     Raises:
         Unparseable: There are several answers, or one is not of the type.
@@ -144,7 +144,7 @@ def _validated(role: str, answer: type[A], value: Any) -> A:
 
 
 def _objects(role: str, text: str, *, is_strict: bool) -> tuple[list[dict[str, Any]], str]:
-    """Return all objects that are in no other one, and the text without them."""
+    """Return all outermost objects, and the text without them."""
     if len(text) > _TEXT_CHARS:
         raise Unparseable(role, f"the text has {len(text)} characters, and {_TEXT_CHARS} are looked at")
     decoder = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_refuse_constant)

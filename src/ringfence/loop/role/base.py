@@ -12,19 +12,19 @@ from ringfence.loop.rows import StoryRow
 from ringfence.loop.settings import RoleName
 
 PROMPT_CHARS = 160_000
-"""Some 40,000 tokens: an attempt is read with attention, and leaves room to look around."""
+"""About 40,000 tokens, so that an attempt is read with attention and there is room for further reading."""
 
 
 class Role(ABC, Generic[A]):
-    """A role. The words in which it is asked are in the file `NAME.md` beside it; a user may give others."""
+    """A role. Its prompt template is the file `NAME.md` beside it; a user may provide another one."""
 
     name: RoleName
     answer: type[A]
     """The type of its answer."""
     markers: tuple[str, ...] = ()
-    """Properties that nothing but its answer is expected to have; empty: it need not answer."""
+    """Properties that only its answer is expected to have; empty: it need not answer."""
     shown: tuple[str, ...]
-    """The sections that it is shown, by their names in `SECTIONS`, in order."""
+    """The sections of its prompt, by their names in `SECTIONS`, in order."""
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -34,11 +34,11 @@ class Role(ABC, Generic[A]):
     def prompt(
         self, briefing: Briefing, *, max_chars: int = PROMPT_CHARS, template: Path | None = None
     ) -> Prompt:
-        """Build its prompt of what is known; no prompt is longer than `max_chars`.
+        """Build its prompt from the briefing; no prompt is longer than `max_chars`.
 
         Raises:
             ConfigurationError: Goal, story, criteria and feedback, which are never shortened, do not fit; or the user's
-                `template` cannot be used.
+            `template` is not usable.
         """
         answer = f"```json\n{json.dumps(self.schema, separators=(',', ':'))}\n```"
         sections = [SECTIONS[name] for name in self.shown]
@@ -47,7 +47,7 @@ class Role(ABC, Generic[A]):
         )
 
     def read(self, text: str, structured: Any = None) -> A:
-        """Return its answer, from its last message or from what its runtime held to the schema.
+        """Return its answer, from its last message or from its runtime's structured answer.
 
         Raises:
             Unparseable: There is not exactly one answer of the type.

@@ -1,7 +1,7 @@
-"""Blocks of text in a prompt that their own text cannot end.
+"""Makes blocks of text in a prompt that their own text cannot terminate.
 
-A block ends with a mark: a digest of everything that is shown, which occurs in none of it. Nobody can write a text that
-holds a digest of itself.
+A block ends with a mark: a digest of everything that is shown, which occurs in none of it, since a text cannot contain
+a digest of itself.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ _HIDDEN = re.compile(
 
 
 def plain(text: str) -> str:
-    """Return `text` with invisible characters spelled by their codes, so that a person can read what a model reads."""
+    """Return `text` with invisible characters replaced by their codes, so that a person can read what a model reads."""
     return _HIDDEN.sub(lambda match: f"\\u{{{ord(match[0]):x}}}", text.replace("\r\n", "\n"))
 
 
 def mark_for(texts: Iterable[str]) -> str:
-    """Return 16 hexadecimal digits that occur in none of the texts, the same for the same texts."""
+    """Return 16 hexadecimal digits that occur in none of the texts; the same texts give the same digits."""
     texts = list(texts)
     hashed = hashlib.sha256()
     for text in texts:
@@ -44,5 +44,5 @@ def mark_for(texts: Iterable[str]) -> str:
 
 
 def block(title: str, body: str, *, mark: str, kind: BlockKind, note: str = "") -> str:
-    """Return one block under its title; `note`, which says what is missing of it, stands outside."""
+    """Return one block under its title; `note`, which says what is missing from it, is outside the block."""
     return f"## {title}\n<<<{kind} {mark}\n{body}\n{mark}>>>\n{note}\n"

@@ -1,11 +1,11 @@
-"""The implementor: builds one story until its tests pass."""
+"""Defines the implementor, which writes the code of one story until its tests pass."""
 
 from ringfence.loop.role.base import AuthorRole
 from ringfence.loop.rows import StoryRow, code_steps
 
 
 class Implementor(AuthorRole):
-    """The role. It is shown the tests, and what it changes in vain."""
+    """The role. Its prompt shows the tests, and the files whose changes would be undone."""
 
     name = "implementor"
     shown = (

@@ -1,4 +1,4 @@
-"""The judge: decides about an attempt, criterion by criterion. Its evidence is looked up; that fails closed."""
+"""Defines the judge, which decides about an attempt by criterion, and checks its evidence; that check fails closed."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +11,7 @@ from ringfence.loop.role.base import Role
 from ringfence.loop.role.blocks import plain
 
 LinesOf = Callable[[str], int | None]
-"""How many lines a file of the candidate has; None: there is no such file, or it is no text."""
+"""Returns the number of lines in a file of the candidate; None if there is no such file, or it is not text."""
 
 
 class CodeLine(Answer):
@@ -58,15 +58,15 @@ class Judge(Role[Verdict]):
 def check_evidence(
     verdict: Verdict, lines_of: LinesOf, outcomes: Mapping[str, str], *, criteria: int
 ) -> list[str]:
-    """Return what is wrong with a verdict, as far as code can tell; empty: it counts.
+    """Return the problems of a verdict that code can detect; empty: the verdict counts.
 
-    It is a fault of the judge, which is asked again. The code that it judged is neither passed nor rejected.
+    A problem is a fault of the judge, whose run is retried. The code that it judged is neither passed nor rejected.
 
     Args:
-        verdict: The judge's.
-        lines_of: Of the candidate. It is asked only for relative paths without dots.
+        verdict: The judge's verdict.
+        lines_of: Counts lines in the candidate. It is called only with relative paths without dots.
         outcomes: How each test of the candidate's last run ended, by its id: `passed`, `failed`, `error` or `skipped`.
-        criteria: How many the story has.
+        criteria: The number of the story's criteria.
     """
     return [
         *_misnumbered(verdict, criteria),
@@ -76,12 +76,12 @@ def check_evidence(
 
 
 def is_passed(verdict: Verdict) -> bool:
-    """Return whether a verdict that counts lets the attempt pass: it says so, of the whole and of each criterion."""
+    """Return whether a valid verdict accepts the attempt, as a whole and by each criterion."""
     return verdict.overall == "pass" and bool(verdict.criteria) and _is_all_met(verdict)
 
 
 def complaints_of(verdict: Verdict) -> list[str]:
-    """Return what the next attempt must hear; empty if the attempt passes. The last one ends with the feedback."""
+    """Return the complaints for the next attempt; empty if the attempt passes. The last one ends with the feedback."""
     if is_passed(verdict):
         return []
     complaints = [

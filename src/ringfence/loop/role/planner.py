@@ -1,4 +1,4 @@
-"""The planner: turns a goal into stories, or asks."""
+"""Defines the planner, which turns a goal into stories, or asks a question."""
 
 from pydantic import Field, model_validator
 

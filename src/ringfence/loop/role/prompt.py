@@ -12,9 +12,9 @@ from ringfence.loop.role.blocks import PREAMBLE, block, mark_for, plain
 from ringfence.loop.role.sections import Briefing, Section
 
 _NOTE_CHARS = 240
-"""No note is longer."""
+"""Limit for the length of a note."""
 _LEAST_CHARS = 200
-"""Less than that of a section helps nobody."""
+"""The shortest part of a section that is worth showing."""
 _TEMPLATE_BYTES = 1 << 18
 _PLACE = re.compile(r"\{\{\s*(\w*)\s*\}\}")
 _PLACES = ("briefing", "answer")
@@ -23,11 +23,11 @@ _FILE = re.compile(r'^diff --git (?:"?a/)?(.*?)"? "?b/', re.MULTILINE)
 
 @frozen
 class Cut:
-    """A section of a prompt that is not shown whole."""
+    """A section of a prompt that is not shown completely."""
 
     section: str
     shown_chars: int
-    """0: it is left out."""
+    """Number of characters shown; 0: the section is left out."""
     all_chars: int
 
     def __str__(self) -> str:
@@ -38,22 +38,22 @@ class Cut:
 
 @frozen
 class Prompt:
-    """What a role is asked."""
+    """The prompt of a role."""
 
     text: str
     version: str
-    """Of the template: 12 hexadecimal digits of its SHA-256."""
+    """Version of the template: 12 hexadecimal digits of its SHA-256."""
     cuts: tuple[Cut, ...] = ()
 
 
 @frozen
 class _Shown:
-    """What is shown of a section."""
+    """The shown part of a section."""
 
     body: str
-    """Empty: the section is left out."""
+    """The text; empty: the section is left out."""
     note: str = ""
-    """What is missing, in words."""
+    """A note that says what is missing."""
 
 
 def build_prompt(
@@ -65,20 +65,20 @@ def build_prompt(
     max_chars: int,
     template: Path | None,
 ) -> Prompt:
-    """Build a prompt of the sections that are not empty.
+    """Build a prompt from the sections that are not empty.
 
-    Those that are never shortened are shown whole. The others follow in order, whole if there is room.
+    Sections that are never shortened are shown completely. The others follow in order, completely if there is room.
 
     Args:
-        role: The role, which names the package's template and stands in messages.
-        sections: In their order.
-        briefing: What is known.
+        role: The role, which selects the built-in template and is named in messages.
+        sections: The sections, in order.
+        briefing: The contents of the sections.
         answer: The description of the answer, for its place in the template.
-        max_chars: No prompt is longer.
-        template: The user's own, in place of the package's.
+        max_chars: Limit for the length of the prompt.
+        template: The user's own template, instead of the built-in one.
 
     Raises:
-        ConfigurationError: What is never shortened does not fit; or the template cannot be used.
+        ConfigurationError: Sections that are never shortened do not fit; or the template is not usable.
     """
     words = _own_template(template) if template else _template(role)
     texts = {section: text for section in sections if (text := plain(section.body(briefing)).strip("\n"))}
@@ -148,7 +148,7 @@ def _block(section: Section, shown: _Shown, mark: str) -> str:
 
 
 def _fit(texts: Mapping[Section, str], room: int, mark: str) -> dict[Section, _Shown]:
-    """Return what is shown of each section; `room` is for those that may be shortened."""
+    """Return the shown part of each section; `room` is for those that may be shortened."""
     shown = {section: _Shown(text) for section, text in texts.items()}
     others = [section for section in texts if section.trim != "never"]
     if sum(len(_block(section, shown[section], mark)) for section in others) <= room:
@@ -165,7 +165,7 @@ def _fit(texts: Mapping[Section, str], room: int, mark: str) -> dict[Section, _S
 
 
 def _truncate(text: str, section: Section, max_chars: int) -> _Shown:
-    """Shorten a text to at most `max_chars` characters, in whole lines where there are any."""
+    """Shorten a text to at most `max_chars` characters, in whole lines if there are any."""
     if max_chars < _LEAST_CHARS:
         return _Shown("")
     if section.trim == "diff":
@@ -180,7 +180,7 @@ def _truncate(text: str, section: Section, max_chars: int) -> _Shown:
 
 
 def _truncate_diff(text: str, max_chars: int) -> _Shown:
-    """Return the first changes, after a list of all files: what is not shown can be looked up."""
+    """Return the first changes, after a list of all files, so that a reader can look the others up."""
     files = list(dict.fromkeys(_FILE.findall(text)))
     listed = _list_files(files, max_chars // 5)
     head = _head(text, max_chars - len(listed) - 2)

@@ -1,4 +1,4 @@
-"""The reviewer: answers four questions about an attempt, for the judge."""
+"""Defines the reviewer, which answers four questions about an attempt, for the judge."""
 
 from typing import Literal
 

@@ -19,7 +19,7 @@ def effective_for(
 ) -> Effective:
     """Return the configuration of a role's run: the loop's, with the role's own model, sandbox and limits.
 
-    No limit exceeds what the loop has left. The role works on a private copy, whatever the mode is.
+    No limit exceeds the rest of the loop's limits. The role works on a private copy, regardless of the mode.
     """
     choice, own, base = settings.who(role, attempt), settings.role(role), effective.settings
     runtime = choice.runtime or base.run.runtime
@@ -49,9 +49,9 @@ def effective_for(
 
 
 def _tools(base: Settings, role: RoleName, runtime: str) -> dict[str, Any]:
-    """Deny an agent CLI that reviews or judges the tools that run programs or write files.
+    """Deny tools that run programs or write files to an agent CLI that reviews or judges.
 
-    It is in the sandbox itself, where a program of the attempt could change what it answers.
+    It runs inside the sandbox, where a program of the attempt could change its answer.
     """
     if role not in ("reviewer", "judge") or not runs_agent_cli(runtime):
         return {}
@@ -68,7 +68,7 @@ def _model(effective: Effective, runtime: str, *, is_other_provider: bool) -> st
 
 
 def _client(base: Settings, *, is_other_provider: bool) -> dict[str, Any]:
-    """Drop program and arguments of the loop's agent CLI where the role runs another; those of `api` are for any."""
+    """Drop program and arguments of the loop's agent CLI if the role runs another; those of `api` apply to any."""
     return {"path": None, "args": ()} if is_other_provider and base.run.runtime != "api" else {}
 
 
@@ -80,7 +80,7 @@ def _sandbox(own: RoleSettings) -> dict[str, Any]:
 
 
 def _limits(base: Settings, settings: LoopSettings, own: RoleSettings, spent: Spent) -> dict[str, Any]:
-    """Return the role's limits, or the run's, but no more than the loop has left."""
+    """Return the role's limits, or the run's, but no more than the rest of the loop's limits."""
     limits: dict[str, Any] = {
         name: value
         for name, value in {

@@ -8,19 +8,19 @@ from ringfence.frozen import frozen
 from ringfence.loop.role.blocks import BlockKind
 
 Trim = Literal["never", "end", "middle", "diff"]
-"""How a section is shortened: not at all; its end or its middle is left out; as a diff, with its files named."""
+"""How a section is shortened: not at all; by omitting its end or its middle; or as a diff, with its files named."""
 
 
 @frozen
 class Briefing:
-    """What is known when a role begins; each role is shown the sections that it needs."""
+    """The information available when a role begins; each role's prompt shows the sections that it needs."""
 
     goal: str = ""
-    """What the user wants, where there are no stories yet."""
+    """The user's goal, if there are no stories yet."""
     plan_title: str = ""
     plan_description: str = ""
     context: tuple[str, ...] = ()
-    """What the plan states about all of its stories."""
+    """The plan's statements about all of its stories."""
     story_id: str = ""
     story_title: str = ""
     story: str = ""
@@ -38,7 +38,7 @@ class Briefing:
     tests: Mapping[str, str] = field(default_factory=dict)
     """The tests of this story: paths and texts."""
     protected: tuple[str, ...] = ()
-    """Files that are put back to what they were, whatever an attempt does to them, each with the reason."""
+    """Files whose changes by an attempt are always undone, each with the reason."""
     notes: tuple[str, ...] = ()
     """Observations about an attempt, for reviewer and judge."""
     diff: str = ""
@@ -46,7 +46,7 @@ class Briefing:
     checks: Mapping[str, str] = field(default_factory=dict)
     """A summary of each check, by its name."""
     results: Mapping[str, str] = field(default_factory=dict)
-    """The outcome of each test, by its id: what a verdict may name as evidence."""
+    """The outcome of each test, by its id, which a verdict may name as evidence."""
     review: str = ""
     """The reviewer's answers."""
     files: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Section:
     kind: BlockKind
     trim: Trim
     share: float
-    """Most of the room for sections that may be shortened, where these do not all fit."""
+    """The largest share of the room for sections that may be shortened, if these do not all fit."""
     body: Callable[[Briefing], str]
 
 
@@ -91,7 +91,7 @@ def _feedback(briefing: Briefing) -> str:
 
 
 def _results(briefing: Briefing) -> str:
-    """Return results, those that did not pass first, then those of the story's tests: the end is cut first."""
+    """Return results: first those that did not pass, then those of the story's tests, as the end is cut first."""
 
     def rank(result: tuple[str, str]) -> tuple[bool, bool]:
         name, outcome = result

@@ -1,11 +1,11 @@
-"""The test writer: writes the tests of one story, before anybody builds it."""
+"""Defines the test writer, which writes the tests of one story before its code is written."""
 
 from ringfence.loop.role.base import AuthorRole
 from ringfence.loop.rows import StoryRow, tests_steps
 
 
 class TestWriter(AuthorRole):
-    """The role. It is shown no attempt at the code."""
+    """The role. Its prompt shows no attempt at the code."""
 
     name = "test_writer"
     shown = ("story", "criteria", "feedback", "details", "plan", "commands", "guides", "files")

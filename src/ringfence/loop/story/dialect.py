@@ -53,7 +53,7 @@ def dialect_of(document: Any, complaints: Complaints) -> Dialect:
 
 
 def entries(document: Any, dialect: Dialect) -> Iterator[Entry]:
-    """Yield the stories of a document, in order; items that are no mapping are left out."""
+    """Yield the stories of a document, in order; items that are not mappings are left out."""
     for items, path, wave in _lists(document, dialect):
         for index, item in enumerate(items if isinstance(items, list) else ()):
             if isinstance(item, dict):

@@ -43,7 +43,7 @@ def export(plan: Plan, file: Path, states: Mapping[str, StoryEnd]) -> None:
         states: How stories ended, by id; other stories do not change.
 
     Raises:
-        UsageError: The file is the plan's own source, under any path or link, or is no regular file.
+        UsageError: The file is the plan's own source, under any path or link, or is not a regular file.
         InfrastructureFault: The file cannot be written.
     """
     _refuse_source(plan, file)

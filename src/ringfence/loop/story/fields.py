@@ -30,7 +30,7 @@ class Complaints:
     """Collects errors, and raises them together.
 
     Args:
-        what: The input's name in messages if it is no file, such as `the planner's answer`.
+        what: The input's name in messages if it is not a file, such as `the planner's answer`.
         document: The file, which knows the line and column of each value.
     """
 
@@ -123,7 +123,7 @@ class Fields:
         return str(value).strip()
 
     def texts(self, *names: str, max_items: int, max_chars: int) -> tuple[str, ...] | None:
-        """Return a field's list of texts, stripped; an item that is no valid text is an error and left out."""
+        """Return a field's list of texts, stripped; an item that is not a valid text is an error and left out."""
         key = self.key(names)
         if key is None:
             return None

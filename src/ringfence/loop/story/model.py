@@ -38,7 +38,7 @@ class Story:
     priority: float
     """Lower numbers come first."""
     depends_on: tuple[str, ...] = ()
-    """Ids of the stories that must be done before."""
+    """Ids of the stories that must be done first."""
     files: tuple[str, ...] = ()
     """The files that it will change, relative to the repository: files, directories or patterns. Empty: unknown."""
     check: str | None = None
@@ -99,7 +99,7 @@ class Plan:
             index: [indexes[name] for name in story.depends_on if name in indexes]
             for index, story in enumerate(self.stories)
         })  # fmt: skip
-        with suppress(CycleError):  # stories outside of the cycle are sorted all the same
+        with suppress(CycleError):  # stories outside of the cycle are still sorted
             sorter.prepare()
         found: list[int] = []
         ready = [keys[index] for index in sorter.get_ready()]

@@ -23,11 +23,11 @@ from ringfence.loop.story.words import is_plain, is_printable, one_line, quoted
 
 STORIES_LIMIT = 1000
 PLANNED_STORIES = 50
-"""Of a plan that an agent wrote."""
+"""Limit for a plan that an agent wrote."""
 _PLANNED_CHARS = 256 * 1024
 _ID_CHARS = 200
 _TITLE_CHARS = 200
-"""Of a title that is made of other words; one that is written may have `_LINE_CHARS`."""
+"""Limit for a title that is derived from other text; an explicit one may have `_LINE_CHARS`."""
 _LINE_CHARS = 1000
 _TEXT_CHARS = 65_536
 _CRITERION_CHARS = 20_000
@@ -62,13 +62,13 @@ _PROGRESS = ("passes", "status", "skipped", "notes")
 
 
 def read_plan(file: Path) -> Plan:
-    """Read a file of stories, in whichever dialect (docs/reference/stories.md). It is never written.
+    """Read a file of stories in any dialect (docs/reference/stories.md). It is never written.
 
     Args:
         file: JSON or, by its suffix `.yaml` or `.yml`, YAML; at most 1 MiB.
 
     Raises:
-        ConfigurationError: With everything that is wrong, each with file, line, column, story and field.
+        ConfigurationError: The file has errors; the message lists all, each with file, line, column, story and field.
     """
     value, document = parse_file(file)
     complaints = Complaints(str(file), document)
@@ -77,14 +77,14 @@ def read_plan(file: Path) -> Plan:
 
 
 def plan_from(values: Any, *, what: str) -> Plan:
-    """Make a plan of the values that an agent answered, which cannot say that a story is done already.
+    """Make a plan from an agent's answer, which cannot mark a story as done.
 
     Args:
         values: The answer.
-        what: What it is, for messages: `the planner's answer`.
+        what: Name of the input for messages: `the planner's answer`.
 
     Raises:
-        ConfigurationError: With everything that is wrong.
+        ConfigurationError: The answer has errors; the message lists all.
     """
     complaints = Complaints(what)
     _check_values(values, complaints, values_limit=VALUES_LIMIT, chars_limit=_PLANNED_CHARS)
@@ -92,7 +92,7 @@ def plan_from(values: Any, *, what: str) -> Plan:
 
 
 def plan_again(document: Any, *, source: Path | None) -> Plan:
-    """Make a plan of the document of an earlier one (`Plan.document`), as it was kept.
+    """Make a plan from the stored document of an earlier one (`Plan.document`).
 
     Raises:
         ConfigurationError: It is not such a document.
@@ -108,7 +108,7 @@ def _check_values(value: Any, complaints: Complaints, *, values_limit: int, char
 
 
 def _without_progress(value: Any) -> Any:
-    """Return values without the keys that say how far a story is."""
+    """Return values without the keys for a story's progress."""
     if isinstance(value, dict):
         return {key: _without_progress(below) for key, below in value.items() if key not in _PROGRESS}
     return [_without_progress(below) for below in value] if isinstance(value, list) else value
@@ -117,7 +117,7 @@ def _without_progress(value: Any) -> Any:
 def _interpret(
     document: Any, complaints: Complaints, *, source: Path | None, stories_limit: int = STORIES_LIMIT
 ) -> Plan:
-    """Make a plan of plain values that are bounded."""
+    """Make a plan from plain, bounded values."""
     dialect = dialect_of(document, complaints)
     check_shape(document, dialect, complaints, stories_limit=stories_limit)
     written = list(entries(document, dialect))
@@ -168,7 +168,7 @@ def _command(fields: Fields, *names: str) -> str | None:
 
 
 def _context(fields: Fields, checks: dict[CheckKind, str], complaints: Complaints) -> tuple[str, ...]:
-    """Return what every role should know: texts, a text, or a mapping, of which commands are taken for checks."""
+    """Return the context for every role: texts, a text, or a mapping, whose commands are used as checks."""
     value = fields.peek("context")
     if isinstance(value, dict):
         fields.key(("context",))
@@ -213,7 +213,7 @@ class _StoryReader:
     """Reads the stories of one document.
 
     Args:
-        dialect: Of the document.
+        dialect: The document's dialect.
         complaints: Collects the errors.
     """
 
@@ -270,7 +270,7 @@ class _StoryReader:
         return found
 
     def _made_id(self, fields: Fields) -> str | None:
-        """Return an id that stays when features are moved, ticked off or given other steps."""
+        """Return an id that does not change when features are moved, marked as done or given other steps."""
         description = fields.peek("description")
         if not isinstance(description, str):
             return None
@@ -279,7 +279,7 @@ class _StoryReader:
         return made if self._made[made] == 1 else f"{made}-{self._made[made]}"
 
     def _words(self, fields: Fields, story_id: str) -> tuple[str, str, str | None]:
-        """Return title, description and, of waves, the summary."""
+        """Return title, description and, for waves, the summary."""
         title = fields.text(fields.first(_TITLE), max_chars=_LINE_CHARS)
         description = fields.text("description", max_chars=_TEXT_CHARS)
         summary = None
@@ -344,7 +344,7 @@ def _within(text: str) -> str:
     """Return a path, or pattern, relative to the repository, without `.` and double slashes.
 
     Raises:
-        ValueError: It leads out of the repository, or is no path.
+        ValueError: It leads out of the repository, or is not a path.
     """
     path = PurePosixPath(text)
     if not text.strip() or len(text) > _PATH_CHARS or not is_plain(text):

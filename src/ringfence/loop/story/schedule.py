@@ -171,7 +171,7 @@ def ready(plan: Plan, done: Collection[str], skipped: Collection[str], running: 
     files = _Files(path for story in plan.stories if story.id in running for path in story.files)
     found = Ready()
     waiting: list[Story] = []
-    for story in plan.ordered():  # after those that it depends on
+    for story in plan.ordered():  # dependencies come first
         if story.id in passed or story.id in all_skipped or story.id in running:
             continue
         if reason := _depends_on(story, all_skipped, "was skipped"):
