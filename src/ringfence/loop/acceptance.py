@@ -58,7 +58,7 @@ class Acceptance:
         project = Project((*tree.files, *story.files), text)
         complaints = red_for_the_right_reason(after, written, before, project=project, checks=reporting)
         if by_exit_code and not unproved and not any(each.file in written for each in after.results.values()):
-            complaints = []  # a command shows by its exit code that they fail
+            complaints = []  # the exit code of a command shows that they fail
         own = {each.id for each in after.results.values() if each.file in files or is_new_test(each, before)}
         own |= {check.name for check in reporting}  # the exit code of a command that starts the runner
         broken = [each for each in new_failures(after, before) if each.id not in own]
@@ -90,7 +90,7 @@ class Acceptance:
         return complaints, colours
 
     async def check_tests_alone(self, row: StoryRow, attempt: int, commit: str) -> list[str]:
-        """Run each of the story's own tests once more, in a process of its own. Return the complaints.
+        """Run each of the story's own tests once more, in a separate process. Return the complaints.
 
         In the other runs, code under test shares a process with the tests and could change those that run after it.
         """
@@ -231,7 +231,7 @@ def _of(reports: Mapping[str, Report], checks: Sequence[Check]) -> list[Report]:
 
 
 def _complaint(check: Check, report: Report, before: Report | None, expected: Expected) -> str:
-    """Return what is wrong with a check's report, for the next attempt; empty if nothing is."""
+    """Return the problem of a check's report, for the next attempt; empty if there is none."""
     if check.kind == "test":
         return feedback(check, report, before, expected=expected, max_chars=_OUTPUT_CHARS)
     if report.is_green or (before is not None and not before.is_green):

@@ -1,6 +1,6 @@
-"""Files that agent CLIs read as instructions by themselves: reviewer and judge get them as they were before the story.
+"""Restores the instruction files of agent CLIs for reviewer and judge to their state before the story.
 
-An agent CLI reads such files of its workspace before its prompt. What an attempt made of them is in the diff.
+An agent CLI reads such files of its workspace before its prompt. An attempt's changes of them are in the diff.
 """
 
 import os
@@ -14,11 +14,11 @@ from ringfence.loop.repository import Change, Tree
 _NAMES = frozenset({
     "agents.md", "agents.override.md", "claude.md", "claude.local.md", ".agents", ".claude", ".codex", ".mcp.json",
 })  # fmt: skip
-"""Names of files and directories, wherever they lie, in lower case."""
+"""Names of files and directories, in any directory, in lower case."""
 _IMPORT = re.compile(r"(?:^|[\s*_~\[>)])@((?:[^\s\\]|\\ )+)")
-"""An import. Agent CLIs look for imports in each piece that Markdown makes of a text, such as bold text or a link's."""
+"""An import. Agent CLIs search for imports in each piece of Markdown, such as bold text or the text of a link."""
 _BEHIND = re.compile(r"[#*~<\]|]")
-"""Characters that end the name of an import: a heading behind it, and Markdown."""
+"""Characters that end the name of an import: the start of a heading, and Markdown's markup."""
 _MAX_DEPTH = 8
 NOTE = """\
 What instructs agents (AGENTS.md, CLAUDE.md, .claude and the like, and what those take in) is in your workspace as it was
@@ -28,7 +28,7 @@ before the story. What became of it is in the diff.
 
 
 def restore_agent_instructions(base: Tree, candidate: Tree, changed: Collection[str]) -> list[Change]:
-    """Return the changes of a candidate after which all files that instruct agents are as they were.
+    """Return the changes that restore all files that instruct agents in a candidate.
 
     Args:
         base: The tree before the story.
@@ -37,7 +37,7 @@ def restore_agent_instructions(base: Tree, candidate: Tree, changed: Collection[
     """
     imported, led_to = _named_paths(base)
     above = {each for path in (*imported, *led_to, *filter(_is_by_name, base.files)) for each in _above(path)}
-    # No directory is imported; but a file in its place would be.
+    # A directory is not imported, but a file in its place would be.
     whole = led_to | (imported - {each for path in base.files for each in _above(path)})
     other = {
         path for path in changed

@@ -1,4 +1,4 @@
-"""Selects the changes of a role's run to commit, so that an attempt changes nothing that decides about it."""
+"""Selects the changes of a role's run to commit, so that an attempt cannot change the files that decide about it."""
 
 import os
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""Runs checks on a commit, in a new sandbox with a record of its own, and stores their reports as a step."""
+"""Runs checks on a commit, in a new sandbox with a separate record, and stores their reports as a step."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -47,7 +47,7 @@ class CheckRunEnd:
     """`succeeded` or `check_red` if all checks were run; any other state if they could not be."""
     reason: str
     reports: Mapping[str, Report]
-    """By name of the check."""
+    """The reports by name of the check."""
 
     @property
     def was_run(self) -> bool:
@@ -78,7 +78,7 @@ class CheckRunner:
 
     Args:
         loop: The loop.
-        commits: Checks out what is checked.
+        commits: Checks out the commits.
     """
 
     def __init__(self, loop: Loop, commits: StoryCommits) -> None:

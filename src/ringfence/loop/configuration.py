@@ -75,7 +75,7 @@ def with_others(
         who: `model`, and keys below `roles`; options whose value is None are ignored.
 
     Raises:
-        UsageError: A value does not fit.
+        UsageError: A value is not valid.
     """
     roles: dict[str, dict[str, Any]] = {
         name: role.model_dump(exclude_unset=True) for name, role in settings.roles.items()
@@ -100,7 +100,7 @@ def with_others(
 
 
 def restore_configuration(configuration: str, *, loop: str) -> tuple[Effective, LoopSettings]:
-    """From what `kept` made.
+    """Restore the configuration and the settings from the JSON that was stored.
 
     Raises:
         RecordError: Another version of ringfence wrote it.
@@ -119,7 +119,7 @@ def restore_configuration(configuration: str, *, loop: str) -> tuple[Effective, 
 
 
 def _first_problem(error: Exception) -> str:
-    """An error in one line: pydantic's own text has many, with addresses of its documentation."""
+    """Format an error in one line, as pydantic's own text has many, with links to its documentation."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False)[0]
@@ -127,7 +127,7 @@ def _first_problem(error: Exception) -> str:
 
 
 def _settings(kept: dict[str, Any]) -> LoopSettings:
-    """A loop's settings; version 0.1 kept an option that has no effect any more."""
+    """Load a loop's settings; version 0.1 stored an option that no longer has an effect."""
     return LoopSettings.model_validate(
         {key: value for key, value in kept.items() if key != "allow_runner_imports"}
     )

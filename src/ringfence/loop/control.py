@@ -37,7 +37,7 @@ class ControlServer:
         self._clients: set[MemoryObjectSendStream[None]] = set()
 
     def notify(self) -> None:
-        """Tell each client that an event was added. A slow client receives one byte for several events."""
+        """Notify each client that an event was added. A slow client receives one byte for several events."""
         for client in self._clients:
             with suppress(anyio.WouldBlock):
                 client.send_nowait(None)

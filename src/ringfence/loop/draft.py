@@ -38,7 +38,7 @@ class Draft:
     file: Path
     """The stories as a file for `--prd`, beside the record of the planner's run."""
     step: StepRow
-    """The planner's step, which belongs to no story; with the tokens and cost of all its tries."""
+    """The planner's step, which belongs to no story, with the tokens and cost of all its tries."""
 
 
 async def draft(

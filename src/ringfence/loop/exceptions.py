@@ -36,7 +36,7 @@ class Blocked(Exception):
 
 
 class Fault(Exception):
-    """A step failed for a reason that is not the attempt's; it is retried, and no attempt is spent.
+    """A step failed through no fault of the attempt; it is retried, and no attempt is spent.
 
     Args:
         reason: What went wrong.
@@ -53,7 +53,7 @@ class LoopStopped(Exception):
     """The loop ends before all stories are done.
 
     Args:
-        end: How it ends.
+        end: How the loop ends.
     """
 
     def __init__(self, end: LoopEnd) -> None:

@@ -103,7 +103,7 @@ class Loop:
 
     @property
     def seconds_left(self) -> float:
-        """Until the loop's time is used up."""
+        """The seconds until the loop's time is used up."""
         return self.settings.limits.wall_clock - (now_ms() - self.store.loop.started_ms) / 1000
 
     def why_stopped(self) -> LoopEnd | None:
@@ -132,10 +132,10 @@ def conventions_of(
     """Return which files are tests and which are configuration in a loop.
 
     Args:
-        checks: Of every story.
-        plan: Its stories may bring checks.
-        settings: Of the loop.
-        setup: Commands that install what the checks run with.
+        checks: The checks of every story.
+        plan: The plan, whose stories may have their own checks.
+        settings: The loop's settings.
+        setup: Commands that install the programs that checks need.
     """
     runners = [check.runner for check in checks if check.kind == "test"]
     return Conventions(

@@ -75,10 +75,10 @@ async def preflight(
         prd: The file with the stories.
         workspace: The repository, or a directory in it.
         effective: The configuration of the loop's runs.
-        flags: As `load_loop` takes them.
+        flags: As for `load_loop`.
 
     Raises:
-        UsageError: The value of an option does not fit, so that what else it would look at is not known.
+        UsageError: The value of an option is not valid, so that the remaining checks cannot be determined.
     """
     found, settings = Preflight(), LoopSettings()
     with found.gathering(but=(UsageError,)):
@@ -104,7 +104,7 @@ async def preflight(
         if settings.pr:
             gh_program(source)
     plan = found.plan
-    if plan is not None and tree is not None:  # a file that cannot be read may say how tests are run
+    if plan is not None and tree is not None:  # an unreadable file may say how tests are run
         with found.gathering():
             found.checks = checks_for(settings, plan, tree, found.lacking.append)
             found.notes.append("the checks were not run; `ringfence loop start` runs them first, on the base")
@@ -113,7 +113,7 @@ async def preflight(
                 lambda: ProtectedFiles(tree.files, conventions).describe()
             )
     if found.plan is not None:
-        has_check = bool(found.checks) or tree is None  # of what could not be looked at nothing is said
+        has_check = bool(found.checks) or tree is None  # a tree that could not be examined is not reported
         for line in check_plan(found.plan, has_check=has_check):
             found.problems.append(Problem(line, ExitCode.CONFIGURATION))
     if found.limits is not None and found.limits.cost_usd is None:

@@ -1,6 +1,6 @@
-"""What the user asked for at the end of a loop: `--merge` fast-forwards the user's branch, `--pr` opens a pull request.
+"""Publishes a loop's work at its end: `--merge` fast-forwards the user's branch, `--pr` opens a pull request.
 
-An event records each. What was refused, or was interrupted, `loop resume` does: doing either twice changes nothing more.
+An event records each. `loop resume` repeats a step that was refused or interrupted; a second execution has no effect.
 """
 
 import math
@@ -16,13 +16,13 @@ from ringfence.loop.repository import DeliveryRefused
 
 
 class PublishCancelled(RingfenceError):
-    """The user cancelled what was asked for at the end."""
+    """The user cancelled the publication."""
 
     exit_code = ExitCode.CANCELLED
 
 
 async def publish(loop: Loop) -> RingfenceError | None:
-    """Do what was asked for and is not done yet; the first error, if any."""
+    """Do the requested steps that are not done yet; return the first error, if any."""
     options = outstanding(loop.directory, loop.store.loop, loop.settings, loop.store.events)
     if not options:
         return None
@@ -47,7 +47,7 @@ async def _publish(loop: Loop, options: tuple[str, ...]) -> RingfenceError | Non
     for option in options:
         try:
             await (_merge(loop) if option == "--merge" else _propose(loop))
-        except (DeliveryRefused, UsageError, InfrastructureFault) as exc:  # the other one may go well
+        except (DeliveryRefused, UsageError, InfrastructureFault) as exc:  # the other step may succeed
             problem = problem or exc
     return problem
 

@@ -51,7 +51,7 @@ async def open_pull_request(source: Path, branch: str, *, title: str, report: Pa
     )
     _check(pushed, "git push")
     gh = [gh_program(source), "pr"]
-    # Of a process that died before it wrote that down; not of a stranger, whose fork may have a branch of that name.
+    # An earlier process may have opened it and died. `@me` excludes strangers, whose forks may have such a branch.
     known = ["--head", branch, "--author", "@me", "--state", "all", "--json", "url", "--jq", ".[].url"]
     said = await _run(source, [*gh, "list", *known])
     if not said.strip():

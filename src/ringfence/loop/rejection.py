@@ -29,7 +29,7 @@ def rejections(loop: Loop, row: StoryRow, role: RoleName) -> list[StepRow]:
 
 
 def rejections_by_person(loop: Loop, row: StoryRow) -> list[str]:
-    """Why a person rejected the story after it had been accepted, the oldest reason first."""
+    """Return why a person rejected the story after it had been accepted, the oldest reason first."""
     steps = [step for step in loop.store.steps(row.id) if step.name == REJECTED_BY_PERSON]
     return [describe_rejection(step.result) for step in steps if step.outcome is not None]
 

@@ -27,7 +27,7 @@ class LoopRow:
     record_run_id: str
     """The run id of this round's record."""
     round: int
-    """1, and one more each time an ended loop is resumed."""
+    """Number of the round: 1, and one more each time an ended loop is resumed."""
     created_ms: int
     started_ms: int
     """When this round began."""
@@ -58,7 +58,7 @@ class StoryRow:
     state: StoryState
     reason: str
     generation: int
-    """1, and one more each time the story is started again: by `loop retry`, or after a merge conflict."""
+    """The generation: 1, and one more each time the story is restarted by `loop retry` or after a merge conflict."""
     attempt: int
     stage: str
     """The current stage: `tests`, `code`, `checks`, `review`, `merge` or the value of `JUDGE_STEP`; empty: none."""
@@ -86,8 +86,8 @@ class StoryRow:
 
 
 JUDGE_STEP = "judgement"
-"""The name, in stored rows, of the judge's step and of the stage that reports call `verdict`. Databases of every version
-contain it, so it stays as it is."""
+"""The name, in stored rows, of the judge's step and of the stage that reports call `verdict`. It must not change, as
+databases of every version contain it."""
 TESTS = ("tests", "red")
 """The steps of an attempt at a story's tests that have a run; its commit is a step without one."""
 CODE = ("code", "checks", "review", JUDGE_STEP)
@@ -144,11 +144,11 @@ class StepRow:
 
 @frozen
 class CommittedWork:
-    """What an attempt committed: the result of a step whose name ends with `.commit`."""
+    """The work that an attempt committed: the result of a step whose name ends with `.commit`."""
 
     commit: str
     files: tuple[str, ...]
-    """Paths of the changed files; bytes that are no UTF-8 are escaped."""
+    """Paths of the changed files; bytes that are not UTF-8 are escaped."""
     left_out: tuple[str, ...] = ()
     """Changes of protected files that are not in the commit, each with the reason."""
     configuration: tuple[str, ...] = ()
@@ -209,7 +209,7 @@ def check_steps(attempt: int) -> list[str]:
 
 
 def code_steps(attempt: int) -> list[str]:
-    """Return the names of the steps of an attempt at a story's code, with all that check it."""
+    """Return the names of the steps of an attempt at a story's code, including all that check it."""
     return [f"code.{attempt}", *check_steps(attempt), f"review.{attempt}", f"{JUDGE_STEP}.{attempt}"]
 
 

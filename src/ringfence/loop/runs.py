@@ -1,4 +1,4 @@
-"""Executes the runs of a loop, each in a sandbox and with a record of its own, and stops them on request."""
+"""Executes the runs of a loop, each in a separate sandbox and with a separate record, and stops them on request."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ class AgentEnd:
     tokens: int = 0
     cost_usd: float = 0.0
     is_misconfigured: bool = False
-    """Whether the model's API rejected the request as invalid, and never answered."""
+    """Whether the model's API rejected the request as invalid without ever answering."""
 
 
 class Runs:
@@ -67,7 +67,7 @@ class Runs:
             self.stop()
 
     async def pause(self, seconds: float) -> None:
-        """Wait, but no longer than until `stop` is called."""
+        """Wait, at most until `stop` is called."""
         with anyio.move_on_after(seconds):
             await self._stopping.wait()
 

@@ -87,7 +87,7 @@ class LoopScheduler:
         )  # fmt: skip
 
     async def _work_stories(self) -> None:
-        """Work on stories until none is left that can be worked on.
+        """Work on stories until no story is left that can be worked on.
 
         Raises:
             LoopStopped: The loop ends earlier; all work on stories has ended by then.

@@ -121,12 +121,12 @@ async def _begin(
 
 
 async def check_start(source: Path, effective: Effective, settings: LoopSettings) -> Look:
-    """Check that a loop can start on a repository, whatever its stories are, before anything is made.
+    """Check that a loop with any stories can start on a repository, before anything is created.
 
     Args:
         source: The user's repository, or a directory in it, resolved.
         effective: The configuration of the loop's runs.
-        settings: Of the loop.
+        settings: The loop's settings.
 
     Raises:
         UsageError: Another loop of the repository has not ended, no loop can start from it, or `--merge` has no branch.

@@ -48,7 +48,7 @@ async def run_once(
 
 
 async def _count_interrupted(loop: Loop, step: StepRow) -> None:
-    """Count the usage of a run whose process died: it was paid for."""
+    """Count the usage of a run whose process died, as it was paid for."""
     assert step.run_id is not None
     tokens, cost_usd = await anyio.to_thread.run_sync(spent_by, run_dir(step.run_id))
     loop.store.add_spent(step, tokens=tokens, cost_usd=cost_usd)
