@@ -1,1 +1,1 @@
-"""Agent CLIs as runtimes: the contract of one, its program on the host, its process inside, and how it ended."""
+"""Agent CLIs as runtimes: their contract, program on the host, process inside, and exit status."""

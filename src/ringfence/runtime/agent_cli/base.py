@@ -1,4 +1,4 @@
-"""The contract of an agent CLI: how it is started, and how its output is read. Nothing here starts a process."""
+"""Defines the contract of an agent CLI: how it is started, and how its output is read. Starts no process."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,12 +25,12 @@ class Program:
     """The program of an agent CLI, as it was found."""
 
     path: str
-    """Where it is inside; a name without a slash is on the PATH there."""
+    """Its path inside; a name without a slash is on the PATH there."""
     version: str | None
-    """None for a program that can only be asked inside (`checked_inside`), since it belongs to the image or to someone
-    else."""
+    """Its version. None for a program that may only be run inside (`checked_inside`), since it belongs to the image or
+    to another user."""
     mounts: tuple[Mount, ...] = ()
-    """The mounts that show it inside, to be added to the sandbox's; none where the image has it."""
+    """The mounts that show it inside, to be added to the sandbox's; none if the image contains it."""
 
 
 @frozen
@@ -43,11 +43,11 @@ class CliPaths:
     """HOME inside; the CLI's own directory is below it."""
     workspace: str
     base_url: str
-    """Of the model gateway inside, `http://127.0.0.1:PORT`."""
+    """The address of the model gateway inside, `http://127.0.0.1:PORT`."""
     socket: str | None = None
     """The gateway's Unix socket, for CLIs that can use one."""
     is_fence: bool = True
-    """False on the bare host, where the CLI's own checks stay on."""
+    """Whether there is a fence; False on the bare host, where the CLI's own checks stay on."""
 
 
 @frozen
@@ -56,11 +56,11 @@ class Launch:
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to the environment of every command inside."""
+    """Variables added to the environment of every command inside."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Files to write inside before, by absolute path."""
+    """Files to write inside before the start, by absolute path."""
     stdin: bytes = b""
-    """Sent, then closed."""
+    """The input, after which stdin is closed."""
 
 
 class ModelMonitor(Protocol):
@@ -83,11 +83,11 @@ class ModelMonitor(Protocol):
 
 
 class Output:
-    """Reads the output of an agent CLI: one JSON object per line, each line hostile. Nothing raises.
+    """Reads the output of an agent CLI: one JSON object per line, each line hostile. No method raises.
 
     Args:
         translator: Turns records into events.
-        report: Collects what the output says about the end.
+        report: Collects information about the end from the output.
     """
 
     def __init__(self, translator: Translator, report: Report) -> None:
@@ -99,7 +99,7 @@ class Output:
 
         Args:
             line: The line.
-            items: What it holds (`parse`).
+            items: The parsed line (`parse`).
         """
         records = [item for item in items if isinstance(item, Record)]
         for record in records:
@@ -113,7 +113,7 @@ class Output:
         return self._translator.end()
 
     def _not_json(self, number: int, data: bytes) -> Event:
-        """Return the event for a short line that is not JSON: mostly a warning for people."""
+        """Return the event for a short line that is not JSON, mostly a warning for the user."""
         origin = Origin(file=self._translator.file, line=number)
         return TranscriptNoted(
             origin=origin, kind="no_json", text=data.decode("utf-8", "replace"), record=None
@@ -135,7 +135,7 @@ def check_arguments(
         flags_of: Returns the flags in a word, as the CLI reads it.
 
     Raises:
-        UsageError: One is refused.
+        UsageError: An argument is refused.
     """
     for before, word in zip(("", *args), args, strict=False):
         if word == "--" and not before.startswith("-"):  # after a flag it may be the flag's value
@@ -146,7 +146,7 @@ def check_arguments(
 
 
 def check_command(cli: CliName, args: Sequence[str], refused: Mapping[str, str]) -> None:
-    """Check that a person's arguments do not begin with a command that is refused.
+    """Check that a user's arguments do not begin with a refused command.
 
     Raises:
         UsageError: They do.
@@ -160,11 +160,11 @@ class AgentCli(ABC):
 
     name: ClassVar[CliName]
     title: ClassVar[str]
-    """Its name for people."""
+    """Its display name."""
     provider: ClassVar[Provider]
-    """Whose models it uses."""
+    """The provider whose models it uses."""
     tested: ClassVar[tuple[str, str]]
-    """The oldest and newest version that this release was tested with."""
+    """The oldest and the newest version with which this release was tested."""
     install: ClassVar[str]
     """A command that installs it."""
     folder: ClassVar[str]
@@ -172,14 +172,14 @@ class AgentCli(ABC):
     session_files: ClassVar[tuple[str, ...]]
     """Patterns, below that directory, of the files that a session can be resumed from."""
     author_tools: ClassVar[tuple[str, ...]]
-    """Its tools that run programs or write files; `tools_denied` takes them from it."""
+    """Its tools that run programs or write files, which `tools_denied` can take away."""
 
     @abstractmethod
     def check(self, prompt: str, options: Options) -> None:
-        """Check that it can be started on a task, before anything is made for the task.
+        """Check that it can be started on a task, before anything is created for the task.
 
         Raises:
-            UsageError: It cannot: an argument is reserved, say, or the task is too long.
+            UsageError: It cannot, for example because an argument is reserved or the task is too long.
         """
 
     @abstractmethod
@@ -192,7 +192,7 @@ class AgentCli(ABC):
 
     @abstractmethod
     def check_interactive(self, args: Sequence[str]) -> None:
-        """Check a person's own arguments.
+        """Check a user's own arguments.
 
         Raises:
             UsageError: An argument would lead out of the fence, or cannot work inside.
@@ -200,12 +200,12 @@ class AgentCli(ABC):
 
     @abstractmethod
     def interactive(self, paths: CliPaths, args: Sequence[str], options: Options) -> Launch:
-        """Return how to start it on a person's terminal.
+        """Return how to start it on a user's terminal.
 
         Args:
             paths: Its paths inside.
-            args: The person's own arguments.
-            options: Whose settings count.
+            args: The user's own arguments.
+            options: The options, which say whose settings apply.
 
         Raises:
             UsageError: As `check_interactive`.

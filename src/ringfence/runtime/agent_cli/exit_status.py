@@ -1,10 +1,10 @@
-"""Classifies how an agent CLI ended, from its output, its process and what the model gateway saw. Pure.
+"""Classifies how an agent CLI ended, from its output, its process and the model gateway's observations. Pure.
 
 Neither the exit code nor the last message is enough: claude ends with 0 when it was interrupted and when tools were
 denied, and calls its failures `success`; codex ends with 0 when none of its commands could run, or the model declined.
-So what Ringfence did itself counts first, then fields and codes: those of the agent CLI, and what the gateway saw of the
-model's API. Message text decides only where there is no code: a session that is missing, an account without credit, a
-prompt that is too long, and codex where no request reached an API. What is unknown is a failure.
+So Ringfence's own actions take precedence, then fields and codes of the agent CLI and of the model's API as the gateway
+saw them. Message text decides only if there is no code: a session that is missing, an account without credit, a prompt
+that is too long, and codex if no request reached an API. An unknown end is a failure.
 """
 
 import re
@@ -36,23 +36,23 @@ class Ending(StrEnum):
     """Ways to end."""
 
     DONE = "done"
-    """It reports success; nothing has checked the work."""
+    """It reports success; the work is not checked yet."""
     DENIED = "denied"
-    """It reports success, and was not permitted some of what it wanted to do."""
+    """It reports success, but was not permitted some of the actions that it requested."""
     NO_STRUCTURED_OUTPUT = "no_structured_output"
-    """It reports success, without an answer that fits the given schema."""
+    """It reports success, but without an answer that matches the given schema."""
     UNASKED = "unasked"
-    """It reports success, and made no request to a model: the task was a command of its own, like `/clear`."""
+    """It reports success, but made no request to a model: the task was one of its own commands, such as `/clear`."""
     NO_INNER_SANDBOX = "no_inner_sandbox"
-    """It reports success, and no command ran, since it could not make a sandbox of its own."""
+    """It reports success, but no command ran, since it could not create its own sandbox."""
     LIMIT = "limit"
-    """A limit was reached: one of ringfence, or one that the agent CLI was given."""
+    """A limit was reached: one of ringfence, or one that was passed to the agent CLI."""
     SILENT = "silent"
-    """It was ended because it had printed nothing for too long."""
+    """It was terminated because it had printed nothing for too long."""
     INTERRUPTED = "interrupted"
-    """A signal that ringfence sent ended it."""
+    """A signal that ringfence sent terminated it."""
     KILLED = "killed"
-    """A signal that ringfence did not send ended it."""
+    """A signal that ringfence did not send terminated it."""
     CONTEXT = "context"
     """The conversation does not fit the model's window."""
     CUT = "max_tokens"
@@ -66,42 +66,42 @@ class Ending(StrEnum):
     QUOTA = "quota"
     """The account has used up its quota or credit."""
     REQUEST = "request"
-    """The API rejects the request: there is no such model, say."""
+    """The API rejects the request, for example because there is no such model."""
     API = "api"
-    """The API is overloaded, broken or cannot be reached."""
+    """The API is overloaded, fails or cannot be reached."""
     NO_SESSION = "no_session"
     """The session to resume does not exist."""
     NOT_STARTED = "not_started"
     """It rejected its command line or its configuration."""
     BROKEN_OFF = "broken_off"
-    """It ended without a last message, and nothing says why."""
+    """It ended without a last message, for an unknown reason."""
 
 
 @frozen
 class Exit:
-    """What is known of an end besides the output."""
+    """Information about an end besides the output."""
 
     code: int
-    """Negative: the number of the signal that ended the process."""
+    """The exit code; negative: the number of the signal that terminated the process."""
     stderr: str = ""
     """The end of stderr."""
     signals: Collection[Signals] = ()
     """The signals that Ringfence sent."""
     limit: LimitReached | None = None
-    """The limit of Ringfence's that was reached."""
+    """The limit of Ringfence that was reached."""
     silent_s: float | None = None
-    """The process was ended after it had printed nothing for so long."""
+    """The seconds without output after which the process was terminated."""
     answer_problem: str | None = None
-    """What is wrong with the answer, where a schema was given for it."""
+    """The problem of the answer, if a schema was given for it."""
     stopped: RingfenceError | None = None
     """Why the model gateway stopped serving: a limit, a missing credential, an API that is gone."""
     verdict: Verdict | None = None
-    """How the last request to the model ended, as the gateway saw it; None: there was no request."""
+    """The outcome of the last request to the model, as the gateway saw it; None: there was no request."""
 
 
 @frozen
 class Ended:
-    """A way to end, with the reason in a line."""
+    """A way to end, with the reason in one line."""
 
     ending: Ending
     reason: str
@@ -110,16 +110,16 @@ class Ended:
 
 
 class Report(ABC):
-    """What an agent CLI printed of itself, collected line by line. The output is hostile: any field may be anything."""
+    """Collects an agent CLI's output about itself, line by line. The output is hostile: any field can have any value."""
 
     cli: ClassVar[CliName]
     session_id: str | None = None
-    """The CLI's session, as soon as it is known."""
+    """The id of the CLI's session, once it is known."""
     final_text: str = ""
     """The last text that the agent wrote."""
     structured_output: object = None
     final: JSONObject | None = None
-    """The message that ended the last turn; None while a turn goes on."""
+    """The message that ended the last turn; None during a turn."""
 
     @abstractmethod
     def take(self, value: JSONObject) -> None:
@@ -128,7 +128,7 @@ class Report(ABC):
     @property
     @abstractmethod
     def is_success(self) -> bool:
-        """Whether the CLI calls its end a success."""
+        """Whether the CLI reports its end as a success."""
 
     @property
     @abstractmethod
@@ -143,7 +143,7 @@ class Report(ABC):
     @property
     @abstractmethod
     def api_status(self) -> int | None:
-        """The HTTP status that the CLI says the API answered with."""
+        """The HTTP status of the API's response, as the CLI reports it."""
 
     @abstractmethod
     def contradict_success(self) -> Ended | None:
@@ -200,7 +200,7 @@ _CODES: Mapping[str, Ending] = {
         Ending.REQUEST,
     ),
 }  # fmt: skip
-"""Codes of errors of both makers' APIs that mean one thing whatever the status; platform.claude.com, "Errors";
+"""Error codes of both makers' APIs that have one meaning regardless of the status; platform.claude.com, "Errors";
 platform.openai.com, "Error codes"."""
 _STOPS: Mapping[str, tuple[Ending, str]] = {
     MAX_TOKENS: (Ending.CUT, "its last reply reached the limit on output tokens"),
@@ -215,11 +215,11 @@ _NO_SESSION = re.compile(r"No conversation found|no rollout found|session .* not
 
 
 def classify_exit(report: Report, ended: Exit) -> Ended:
-    """Return how an agent CLI ended, and why in a line.
+    """Return how an agent CLI ended, and the reason in one line.
 
     Args:
-        report: What its output says.
-        ended: What else is known.
+        report: The report from its output.
+        ended: Further information about its end.
     """
     ours = _ended_by_us(report.cli, ended)
     if ours is not None:
@@ -260,7 +260,7 @@ def _success(report: Report, ended: Exit) -> Ended:
 
 
 def _failure(report: Report, ended: Exit) -> Ended:
-    """Return what the first source that knows says: the CLI's own fields, the gateway, the CLI's codes, text."""
+    """Return the result of the first source that has one: the CLI's own fields, the gateway, the CLI's codes, text."""
     message = one_line(report.message)
     own = report.own_failure()
     if own is not None:
@@ -285,7 +285,7 @@ def _failure(report: Report, ended: Exit) -> Ended:
 
 
 def _by_verdict(verdict: Verdict) -> Ending | None:
-    """Return what the API's last answer means; None if it was a good one."""
+    """Return the meaning of the API's last response; None if it was a success."""
     if verdict.is_rejected_by_gateway:
         return _GATEWAY_REJECTIONS.get(
             verdict.status, Ending.API if verdict.status >= 500 else Ending.REQUEST
@@ -305,12 +305,12 @@ def _by_verdict(verdict: Verdict) -> Ending | None:
 
 
 def ending_of_code(code: str) -> Ending | None:
-    """Return what an error code of an API means; None if it is unknown."""
+    """Return the meaning of an API's error code; None if it is unknown."""
     return _CODES.get(code)
 
 
 def ending_of_status(status: int) -> Ending:
-    """Return what an HTTP status of 400 or more means."""
+    """Return the meaning of an HTTP status of 400 or more."""
     if status in (401, 403):
         return Ending.AUTHENTICATION
     if status == 402:
@@ -334,7 +334,7 @@ def _broken_off(cli: CliName, ended: Exit, when: str) -> Ended:
 
 
 def _last_error(text: str) -> str:
-    """Return stderr in a line; if it is long, from the last line that calls itself an error: warnings come before."""
+    """Return stderr in one line; if it is long, from the last line marked as an error, as warnings come before."""
     if len(text) <= _REASON_CHARS:
         return one_line(text)
     found = list(_ERROR_LINE.finditer(text))
@@ -358,12 +358,12 @@ def bounded(value: object) -> str:
 
 
 def error_of(ended: Ended, limit: RingfenceError | None = None) -> RingfenceError | None:
-    """Return the error for an ending, with the next step; None where the ending is a result (done, declined, cut).
+    """Return the error for an ending, with the next step; None if the ending is a result (done, declined, cut).
 
     Args:
         ended: The ending.
-        limit: The limit of Ringfence's that was reached, or the reason why the model gateway stopped serving. Without
-            one, a limit that the agent CLI kept itself is a result.
+        limit: The limit of Ringfence that was reached, or the reason why the model gateway stopped serving. Without
+        one, a limit that the agent CLI enforced itself is a result.
     """
     if ended.ending is Ending.LIMIT or limit is not None:
         return limit

@@ -1,7 +1,7 @@
-"""The process of an agent CLI from its start to its end: its streams, its limits, and the signals that end it.
+"""Runs the process of an agent CLI from its start to its end: its streams, its limits, and the signals that end it.
 
-Whatever it does, it is bounded: a line, its output, and the time it may take to end. A process that it leaves behind
-does not hold up the run, although it holds the pipe open.
+The length of a line, its output, and the time it may take to end are bounded. A process that it leaves behind does not
+hold up the run, although it keeps the pipe open.
 """
 
 import signal
@@ -23,7 +23,7 @@ END_SIGNALS = ((signal.SIGINT, 2.0), (signal.SIGTERM, 5.0))
 """The signals that end an agent CLI, each with the seconds it has to comply; then its whole process tree is killed."""
 
 _STOPPED_GRACE_S = 3.0
-"""The time that it has to end by itself once its requests are refused, because the run must end."""
+"""The time that it has to exit by itself once its requests are refused because the run must end."""
 _KILLED_S = 5.0
 _STDERR_BYTES = 16 * 1024
 _SANDBOX_LIMITS = ("memory", "pids", "disk")
@@ -48,7 +48,7 @@ class CliProcess:
     Args:
         output: Reads its stdout.
         launch: How it is started.
-        bounds: What it may use.
+        bounds: The limits on its resources.
         emit: Records an event.
     """
 
@@ -72,9 +72,9 @@ class CliProcess:
         self._spec: SandboxSpec | None = None
 
     async def run(self, sandbox: Sandbox) -> None:
-        """Start it and follow it to its end; then `exit` is set.
+        """Start it and wait for its end; then `exit` is set.
 
-        When this is cancelled, the process is first ended in order, and `exit` is set, too.
+        When this is cancelled, the process is first terminated in order, and `exit` is set, too.
 
         Raises:
             ConfigurationError: It could not be started.
@@ -94,7 +94,7 @@ class CliProcess:
             raise self._error
 
     async def _follow(self, process: SandboxProcess, is_over: anyio.Event) -> None:
-        """Follow the process, and keep an error for `run`. Shielded, since it ends by itself after the ladder."""
+        """Follow the process, and keep an error for `run`. Shielded, as the sequence of signals always ends it."""
         with grace():
             try:
                 async with anyio.create_task_group() as tasks:
@@ -138,7 +138,7 @@ class CliProcess:
         await self._record(self._output.take(line, items))
 
     def _is_flooded(self) -> bool:
-        """Return whether the output is beyond its limits; what follows is dropped."""
+        """Return whether the output exceeds its limits; further output is dropped."""
         for name, used, allowed in (
             ("output_bytes", self._bytes, self._bounds.output_bytes),
             ("output_lines", self._lines.number - 1, self._bounds.output_lines),

@@ -1,7 +1,7 @@
 """Finds the program of an agent CLI: the host's native program, shown inside read-only, or the image's own.
 
-What npm puts on PATH is a link or a script that leads to the native program. Nothing of the workspace is ever taken,
-whatever PATH says, since an agent may have put it there.
+npm puts a link or a script on PATH that leads to the native program. Programs in the workspace are never used, even if
+they are on PATH, since an agent may have put them there.
 """
 
 import os
@@ -44,14 +44,14 @@ _MAGIC = b"\x7fELF"
 _VERSION = re.compile(r"\b(\d{1,6}(?:\.\d{1,6}){1,3})")
 _VERSION_TIMEOUT_S = 30.0
 _NO_HOME = "/dev/null/none"
-"""A home that cannot exist, even for root: asking for a version leaves no files and reads none of the user's."""
+"""A home that cannot exist, even for root, so that querying a version leaves no files and reads none of the user's."""
 
 
 async def find_program(cli: AgentCli, spec: SandboxSpec, options: Options) -> Program:
-    """Return the program for a sandbox of `spec`: the one that is named, the host's, or the image's own.
+    """Return the program for a sandbox of `spec`: the configured one, the host's, or the image's own.
 
     Raises:
-        ConfigurationError: There is none, or its version was not tested; says what to do.
+        ConfigurationError: There is no program, or its version was not tested; the text says what to do.
     """
     unseen = await _why_not_the_hosts(cli, spec)
     if options.cli_path is not None:
@@ -78,7 +78,7 @@ async def find_program(cli: AgentCli, spec: SandboxSpec, options: Options) -> Pr
         return Program(cli.name, None)
     if native is None:
         raise missing_program(cli)
-    # A program in the workspace may come from an agent: it is asked for its version inside.
+    # A program in the workspace may come from an agent, so its version is queried inside.
     is_in_workspace = spec.workspace is not None and lies_in(native, spec.workspace)
     version = await version_of(native) if is_trusted(native) and not is_in_workspace else None
     if version is not None:
@@ -95,10 +95,10 @@ def missing_program(cli: AgentCli) -> ConfigurationError:
 
 
 async def checked_inside(program: Program, cli: AgentCli, sandbox: Sandbox, *, force: bool) -> Program:
-    """Return a program with its version; one that could not be asked outside is asked inside.
+    """Return a program with its version, which is queried inside if that was not possible outside.
 
     Raises:
-        ConfigurationError: It is not there, or its version was not tested.
+        ConfigurationError: It does not exist, or its version was not tested.
         SandboxDied: The sandbox is gone.
     """
     if program.version is not None:
@@ -119,7 +119,7 @@ def shown_plugins(options: Options, spec: SandboxSpec) -> tuple[tuple[Mount, ...
     """Return the mounts that show the host's plugins inside, and the options with their paths there.
 
     Raises:
-        ConfigurationError: One is not a directory.
+        ConfigurationError: A plugin is not a directory.
     """
     for plugin in options.plugins:
         if not plugin.is_dir():
@@ -149,7 +149,7 @@ def _shown(cli: AgentCli, native: Path, version: str | None, spec: SandboxSpec) 
     target = f"{PROGRAMS_INSIDE}/{cli.name}"
     folder = native.parent.parent
     if cli.name == "codex" and native.parent.name == "bin" and (folder / "codex-path").is_dir():
-        # It looks for programs beside its own, and works without them where they may not be shown.
+        # It searches for programs beside its own, and works without them if they may not be shown.
         whole = Mount(source=folder, target=target)
         if _may_be_shown(whole):
             return Program(f"{target}/bin/codex", version, (whole,))
@@ -258,7 +258,7 @@ async def version_of(program: Path) -> str:
     """Return the version that a program on this host reports.
 
     Raises:
-        ConfigurationError: It reports none, or cannot be started.
+        ConfigurationError: It reports no version, or cannot be started.
     """
     version = read_version(await _version_output(program))
     if version is None:
@@ -278,7 +278,7 @@ def check_version(cli: AgentCli, version: str, *, path: str, force: bool) -> Non
     """Check that this release was tested with a version.
 
     Raises:
-        ConfigurationError: It was not, and `force` is False.
+        ConfigurationError: It was not tested, and `force` is False.
     """
     oldest, newest = cli.tested
     if force or is_tested(version, oldest, newest):

@@ -1,4 +1,4 @@
-"""The runtime of an agent CLI, which is started inside the sandbox and whose output is read as events."""
+"""Implements the runtime of an agent CLI, which runs inside the sandbox and whose output is read as events."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,7 +32,7 @@ class CliRuntime(Runtime):
         program: The program inside.
         monitor: Observes its requests to the model and enforces the limits on them.
         limits: The limits of which those on tool calls, counted in its output, are enforced here.
-        session: Keeps the CLI's session; None: nothing is kept.
+        session: Saves the CLI's session; None: it is not saved.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class CliRuntime(Runtime):
         self._session = session
 
     async def run(self, task: Task, sandbox: Sandbox, emit: Emit) -> RuntimeResult:
-        """Run the CLI to its end. When this is cancelled, it is first ended in order.
+        """Run the CLI to its end. When this is cancelled, it is first terminated in order.
 
         Raises:
             LimitReached: A limit on tool calls or of the model gateway; or one of the sandbox ended the CLI.
@@ -125,7 +125,7 @@ class CliRuntime(Runtime):
 
         Args:
             process: The process.
-            report: What its output says.
+            report: The report from its output.
             task: Its task.
             earlier: How the last request to the model before its start ended.
         """

@@ -1,4 +1,4 @@
-"""The arguments of `claude`: those for a task, and those that are refused.
+"""Builds the arguments of `claude` for a task, and refuses arguments that would lead out of the fence.
 
 The module that suggests a name for a misspelled tool is imported on use.
 """
@@ -71,18 +71,18 @@ _TOOLS = frozenset({
     "ShareOnboardingGuide", "ShowOnboardingRolePicker", "Skill", "StructuredOutput", "SubagentHandback", "TaskCreate",
     "TaskGet", "TaskList", "TaskStop", "TaskUpdate", "TodoWrite", "ToolSearch", "WaitForMcpServers", "WebFetch",
     "WebSearch", "Workflow", "Write", "propose_skills",
-    # Other names of these.
+    # Aliases of these.
     "Brief", "KillBash", "KillShell", "ListMcpResources", "ListPeers", "ProposeGoal", "ReadMcpResource",
     "ReadMcpResourceDir", "Task",
-    # Of the older versions alone.
+    # In older versions only.
     "AgentOutput", "AgentOutputTool", "AutofixPr", "BashOutput", "BashOutputTool", "DesignSync", "Frame", "FrameRead",
     "REPL", "RunWorkflow", "SuggestBackgroundPR", "TaskOutput", "TeamCreate", "TeamDelete",
 })  # fmt: skip
-"""The tools that the program lists, with 2.1.197 and 2.1.329; its configuration decides which of them it offers."""
+"""The tools that 2.1.197 and 2.1.329 list; the configuration decides which of them are offered."""
 _ALLOWED_BY = "--allow-tool, tools.allow"
 _RULE = re.compile(r"([^\s,()]+)(?:\(.*?\)(?=[\s,]|$))?")
 _SERVER_FLAGS = frozenset({"--mcp-config", "--plugin-dir", "--plugin-url", "--settings"})
-"""Arguments that may bring servers of their own."""
+"""Arguments that may add further servers."""
 
 
 class TaskArguments:
@@ -131,7 +131,7 @@ class TaskArguments:
         path = f"{self._folder}/mcp.json"
         configuration = {"mcpServers": {server.name: _server(server) for server in servers}}
         self.files[path] = json.dumps(configuration).encode()
-        # Its timeouts are for all servers together: the longest count.
+        # Its timeouts apply to all servers together, so the longest is used.
         start_s, call_s = (max(s.start_timeout_s for s in servers), max(s.call_timeout_s for s in servers))
         self.env["MCP_TIMEOUT"], self.env["MCP_TOOL_TIMEOUT"] = (
             str(round(seconds * 1000)) for seconds in (start_s, call_s)
@@ -140,9 +140,9 @@ class TaskArguments:
 
 
 def settings_arguments(options: Options) -> list[str]:
-    """Return the arguments that choose settings; without the project's, CLAUDE.md is that of an added directory.
+    """Return the arguments that choose settings; without the project's, CLAUDE.md is read from an added directory.
 
-    They use `=`, because some take any number of values, and a prompt that follows would count as one.
+    They use `=`, because some take any number of values, and a prompt after them would be read as one.
     """
     sources = options.settings_sources
     chosen = f"--setting-sources={','.join(dict.fromkeys(('user', *sources)))}"
@@ -180,7 +180,7 @@ def _session(session: Session | None, options: Options) -> list[str]:
         return [f"--session-id={session.new_id}"]
     resumed = [f"--resume={session.resumed_id}"]
     if options.system_prompt is not None or options.system_append is not None:
-        # It would resume with the system prompt of the first time. Older versions do not, and lack the option.
+        # It would resume with the original system prompt. Older versions do not, and lack the option.
         resumed.append("--system-prompt-snapshot=off")
     return [*resumed, "--fork-session", f"--session-id={session.new_id}"] if session.is_forked else resumed
 
@@ -193,14 +193,14 @@ def _server(server: McpServer) -> dict[str, object]:
 
 
 def check_options(options: Options, *, knows_mcp_servers: bool) -> None:
-    """Check that options have their effect in claude, and leave Ringfence's own arguments in force.
+    """Check that options have an effect in claude, and do not override Ringfence's own arguments.
 
     Args:
-        options: The task's.
+        options: The task's options.
         knows_mcp_servers: Whether they name all MCP servers.
 
     Raises:
-        UsageError: An argument is reserved, a tool is unknown, a pattern would not count, or the schema is too long.
+        UsageError: An argument is reserved, a tool is unknown, a pattern has no effect, or the schema is too long.
     """
     check_arguments("claude", options.cli_args, {**_RESERVED, **_OUTSIDE}, _flags)
     _check_tools(options, knows_mcp_servers=knows_mcp_servers)
@@ -219,12 +219,12 @@ def check_options(options: Options, *, knows_mcp_servers: bool) -> None:
 
 
 def is_program_command(args: Sequence[str]) -> bool:
-    """Return whether a person's arguments begin with a command of the program that works inside."""
+    """Return whether a user's arguments begin with a command of the program that works inside."""
     return bool(args) and args[0] in _COMMANDS_INSIDE
 
 
 def check_interactive_arguments(args: Sequence[str]) -> None:
-    """Check that a person's arguments make sense in the fence.
+    """Check that a user's arguments make sense in the fence.
 
     Raises:
         UsageError: They do not.
@@ -234,7 +234,7 @@ def check_interactive_arguments(args: Sequence[str]) -> None:
 
 
 def _flags(word: str) -> Iterator[str]:
-    """Yield the flags in a word: several short ones can share one, up to one that takes a value."""
+    """Yield the flags in a word, which can hold several short ones, up to one that takes a value."""
     if word.startswith("--") or not word.startswith("-"):
         yield word.partition("=")[0]
         return
@@ -245,7 +245,7 @@ def _flags(word: str) -> Iterator[str]:
 
 
 def names_in(tools: Iterable[str]) -> Iterator[str]:
-    """Yield the tools that rules are about; one text may hold several: `Read,Bash(git *)`."""
+    """Yield the tools that rules name; one text may contain several: `Read,Bash(git *)`."""
     for text in tools:
         yield from (found[1] for found in _RULE.finditer(text))
 

@@ -1,10 +1,10 @@
-"""Starts `claude`. Seen with 2.1.197, which npm installs for Node 20, 2.1.329 and 2.1.330.
+"""Starts `claude`. Observed with 2.1.197, which npm installs for Node 20, 2.1.329 and 2.1.330.
 
 Unattended, it trusts everything in the workspace: hooks, MCP servers, a helper for keys, and even a base URL that
-replaces the one in the environment. So only its own, empty, settings count unless others are granted, and the
+replaces the one in the environment. So only Ringfence's own, empty, settings apply unless others are granted, and the
 workspace's CLAUDE.md, which is text for the model, is read as that of an added directory.
 
-The module that searches the person's own directory is imported only if the person's settings count.
+The module that searches the user's own directory is imported only if the user's settings apply.
 """
 
 import json
@@ -34,12 +34,12 @@ _QUIET = {
     "DISABLE_AUTOUPDATER": "1",
 }
 _UNATTENDED = {
-    # A server left in the background holds the program for ten minutes after the task; refusals are retried ten times.
+    # A server in the background delays the program's exit for ten minutes; refusals are retried ten times.
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     "CLAUDE_CODE_MAX_RETRIES": "4",
     "CLAUDE_CODE_FORWARD_SUBAGENT_TEXT": "1",
-    # A prompt may hold what others wrote: of a file named there, such as `@file`, the text would come before the prompt,
-    # in words of the program's own.
+    # A prompt may contain text of others. If that named a file, such as `@file`, the program would put the file's text
+    # before the prompt, in its own words.
     "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
 }
 _PERMISSION_FLAGS = frozenset({
@@ -47,7 +47,7 @@ _PERMISSION_FLAGS = frozenset({
 })  # fmt: skip
 _DUMMY = DUMMY_CREDENTIALS["anthropic", "api_key"][1]
 _KEY_CHARS = 20
-"""It recognises a key by so much of its end."""
+"""Number of characters at the end by which it recognizes a key."""
 _MEMORY_OF_ADDED = {"CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD": "1"}
 
 _OWN_FOLDERS = ("agents", "commands", "skills", "output-styles", "rules")
@@ -55,7 +55,7 @@ _OWN_SETTINGS = frozenset({
     "alwaysThinkingEnabled", "attribution", "autoCompactEnabled", "cleanupPeriodDays", "editorMode", "effortLevel",
     "includeCoAuthoredBy", "language", "model", "outputStyle", "permissions", "spinnerTipsEnabled", "theme", "verbose",
 })  # fmt: skip
-"""A closed list. Credentials, history, sessions, hooks, servers and variables are not on it."""
+"""A closed list, without credentials, history, sessions, hooks, servers and variables."""
 _MAX_OWN_FILES = 300
 _MAX_OWN_FILE_BYTES = 256 * 1024
 _MAX_OWN_BYTES = 4 * 1024**2
@@ -75,7 +75,7 @@ class ClaudeCli(AgentCli):
         "Bash", "Edit", "EnterWorktree", "LSP", "Monitor", "NotebookEdit", "PowerShell", "REPL", "Workflow", "Write",
     )  # fmt: skip
     max_task_bytes: int | None = 10 * 1024**2
-    """It takes no more on its stdin, as 2.1.197 and 2.1.329 were seen to."""
+    """The limit for its stdin, as observed with 2.1.197 and 2.1.329."""
     knows_mcp_servers = True
     """Whether the task's options name all MCP servers."""
 
@@ -115,13 +115,13 @@ class ClaudeCli(AgentCli):
         )
 
     def default_permission_mode(self, options: Options, paths: CliPaths) -> str | None:
-        """Return the permission mode where the options choose none; None: claude's own."""
+        """Return the permission mode if the options choose none; None: claude's own."""
         if not paths.is_fence:
             return None
         return "deny" if options.tools_allowed else "bypass"
 
     def input_arguments(self) -> tuple[str, ...]:
-        """Return the arguments for how it is given its task, beside stdin."""
+        """Return the arguments that determine how it receives its task, besides stdin."""
         return ()
 
     def input(self, task: Task) -> bytes:
@@ -129,7 +129,7 @@ class ClaudeCli(AgentCli):
         return task.prompt.encode("utf-8", "replace")
 
     def check_interactive(self, args: Sequence[str]) -> None:
-        """Check a person's own arguments.
+        """Check a user's own arguments.
 
         Raises:
             UsageError: An argument would lead out of the fence, or cannot work inside.
@@ -137,12 +137,12 @@ class ClaudeCli(AgentCli):
         check_interactive_arguments(args)
 
     def interactive(self, paths: CliPaths, args: Sequence[str], options: Options) -> Launch:
-        """Return how to start it on a person's terminal; the person has answered its first questions by coming here.
+        """Return how to start it on a user's terminal; using ringfence answers its first questions.
 
         Args:
             paths: Its paths inside.
-            args: The person's own arguments.
-            options: Whose settings count; for `user`, copies of the person's own files are in the launch.
+            args: The user's own arguments.
+            options: Options that say whose settings apply; for `user`, the launch has copies of the user's own files.
 
         Raises:
             UsageError: As `check_interactive`.
@@ -167,14 +167,14 @@ class ClaudeCli(AgentCli):
         return Output(ClaudeTranslator("claude:stdout", is_output=True), ClaudeReport())
 
     def environment(self, paths: CliPaths) -> dict[str, str]:
-        """Return the variables that it needs however it is started. The gate provides a dummy key."""
+        """Return the variables that it always needs. The gate provides a dummy key."""
         found = {
             **_QUIET,
             "CLAUDE_CONFIG_DIR": self.state_dir(paths),
             "ANTHROPIC_BASE_URL": paths.base_url,
         }
         if paths.socket is not None:
-            # The socket counts even where a file of the workspace names another base URL.
+            # The socket takes precedence even if a file of the workspace names another base URL.
             found["ANTHROPIC_UNIX_SOCKET"] = paths.socket
         if paths.is_fence:
             found["IS_SANDBOX"] = "1"
@@ -182,15 +182,15 @@ class ClaudeCli(AgentCli):
 
 
 def _interactive_arguments(given: Collection[str], paths: CliPaths, options: Options) -> list[str]:
-    """Return the arguments before a person's own, except where these decide themselves."""
+    """Return the arguments before a user's own, except those that the user's own decide."""
     sources = [] if "--setting-sources" in given else settings_arguments(options)
     is_bypassed = paths.is_fence and not _PERMISSION_FLAGS & set(given)
-    # Its own way to decide asks a service of its maker, and refuses where that is not there.
+    # Its automatic mode queries a service of its maker, and refuses if that is not available.
     return [*sources, *([SKIP_PERMISSIONS] if is_bypassed else [])]
 
 
 def _first_answers(paths: CliPaths) -> bytes:
-    """Return its memory of earlier starts: no welcome, no question about the dummy key or what the fence is for."""
+    """Return its memory of earlier starts: no welcome, no questions about the dummy key, the folder or permissions."""
     project: Mapping[str, object] = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
     known: dict[str, object] = {
         "hasCompletedOnboarding": True,
@@ -201,12 +201,12 @@ def _first_answers(paths: CliPaths) -> bytes:
 
 
 def own_files(home: Path) -> dict[str, bytes]:
-    """Return copies of a person's own claude files that may be shown inside: how to work, never who the person is.
+    """Return copies of a user's own claude files that may be shown inside: how to work, never the user's identity.
 
     Files that are too large are left out.
 
     Args:
-        home: The person's own directory of the CLI, on the host.
+        home: The user's own directory of the CLI, on the host.
 
     Returns:
         The files by their paths below that directory.
@@ -236,7 +236,7 @@ def _own_candidates(home: Path) -> Iterator[Path]:
 
 
 def _harmless_settings(data: bytes) -> bytes:
-    """Return only the settings that are a matter of taste, and those for what may be done without a question."""
+    """Return only the settings that are preferences, and those for actions that are permitted without a question."""
     try:
         read: Any = json.loads(data)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Reads from the output of claude how it ended. Seen with 2.1.197, 2.1.329 and 2.1.330."""
+"""Determines from the output of claude how it ended. Observed with 2.1.197, 2.1.329 and 2.1.330."""
 
 from ringfence.events import JSONObject
 from ringfence.runtime.agent_cli.exit_status import (
@@ -37,7 +37,7 @@ class ClaudeReport(Report):
 
     def __init__(self) -> None:
         self._fault = ""
-        """What claude calls the error that its last answer stands for: `rate_limit`, `server_error`, ..."""
+        """Claude's name of the error that its last answer represents: `rate_limit`, `server_error`, ..."""
 
     def take(self, value: JSONObject) -> None:
         """Note one record of the output."""
@@ -52,7 +52,7 @@ class ClaudeReport(Report):
             if not sub_agent_of(value):
                 self.final_text = texts_of(dict_of(value.get("message")).get("content")) or self.final_text
         elif value.get("type") == "system" and value.get("subtype") == "init":
-            self.final = None  # a result is not the end: work in the background may begin another turn
+            self.final = None  # a result is not the end, as work in the background may begin another turn
 
     @property
     def is_success(self) -> bool:
@@ -78,7 +78,7 @@ class ClaudeReport(Report):
         return status if isinstance(status, int) else None
 
     def contradict_success(self) -> Ended | None:
-        """Return that claude made no request to a model, or that it was denied a tool."""
+        """Return the ending if claude made no request to a model, or was denied a tool."""
         if self._final.get("num_turns") == 0:
             words = one_line(bounded(self._final.get("result"))) or "it printed no answer"
             return Ended(Ending.UNASKED, f"claude took the task for a command of its own: {words}")
@@ -88,7 +88,7 @@ class ClaudeReport(Report):
         return None
 
     def own_failure(self) -> Ending | None:
-        """Return a limit or a conversation that is too long, which the last message names by a field."""
+        """Return the ending if the last message names a limit, or a conversation that is too long, in a field."""
         if self._final.get("terminal_reason") in _TOO_LONG:
             return Ending.CONTEXT
         return _SUBTYPES.get(bounded(self._final.get("subtype")))

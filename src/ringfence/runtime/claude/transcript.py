@@ -1,8 +1,8 @@
-"""Translates what the claude CLI writes: its session files, and its output in the format `stream-json`.
+"""Translates the session files of the claude CLI, and its output in the format `stream-json`.
 
 A session file, `projects/<directory>/<session>.jsonl`, has one record for each content block of a reply, all with the
 reply's id and usage, a record for each result of a tool, and bookkeeping in between. It has no record of the end.
-The output has nearly the same records; what differs is marked below. Seen with 2.1.112, 2.1.197 and 2.1.329.
+The output has nearly the same records; differences are marked below. Observed with 2.1.112, 2.1.197 and 2.1.329.
 """
 
 from typing import Any
@@ -40,7 +40,7 @@ from ringfence.runtime.transcript.translator import (
 
 _SYNTHETIC = "<synthetic>"
 _TYPED = ("<command-", "<local-command-")
-"""Beginnings of what the CLI makes of a command typed to itself, such as `/clear`."""
+"""Prefixes of the text into which the CLI converts its own commands, such as `/clear`."""
 _CHATTER = frozenset({"thinking_tokens", "status", "task_progress"})
 _REQUEST_FAILED = "a request to the model failed"
 
@@ -106,7 +106,7 @@ class ClaudeTranslator(SessionTranslator):
         return events
 
     def _usage_of(self, reply: Reply) -> Usage:
-        """Return a reply's usage without what was counted with earlier blocks of the same reply."""
+        """Return a reply's usage without the part that was counted with earlier blocks of the same reply."""
         known, counted = self._counted
         self._counted = (reply.message_id, reply.usage)
         if not reply.message_id or known != reply.message_id:
@@ -162,7 +162,7 @@ def _agent_of(value: JSONObject) -> str | None:
 
 
 def _is_fault(value: JSONObject) -> bool:
-    """Whether what looks like a reply stands for an error of the API."""
+    """Whether an apparent reply represents an error of the API."""
     return bool(value.get("isApiErrorMessage") or value.get("error"))
 
 
@@ -193,7 +193,7 @@ def _streamed(value: JSONObject) -> list[Event]:
 
 
 def _note(kind: str, value: JSONObject) -> tuple[str, str]:
-    """Return the kind of a note that a record becomes, and its text for people."""
+    """Return the kind of note that a record becomes, and its text for the user."""
     subtype = short(value.get("subtype"))
     if kind == "assistant":
         return "api_error", texts_of(dict_of(value.get("message")).get("content"))
@@ -221,7 +221,7 @@ def _system_text(subtype: str, value: JSONObject) -> str:
 
 
 def _missing(value: JSONObject) -> str:
-    """Return what the CLI goes on without: MCP servers and plugins that did not start."""
+    """Return the MCP servers and plugins that did not start, and without which the CLI continues."""
     servers = [dict_of(each) for each in list_of(value.get("mcp_servers"))]
     failed = [short(server.get("name")) for server in servers if server.get("status") == "failed"]
     lines = [f"MCP servers that did not start: {', '.join(failed)}"] if failed else []

@@ -1,11 +1,11 @@
-"""Starts `codex`, and writes the configuration that it finds inside. Seen with 0.169.0.
+"""Starts `codex`, and writes its configuration inside. Observed with 0.169.0.
 
-Its own sandbox cannot be made inside another one; every command then fails, while the run counts as done. So inside a
-fence it is switched off. It reads no base URL from the environment, and takes no socket: its configuration
-names the gateway as a provider. The workspace's `.codex` has no effect; its AGENTS.md is read.
+Its own sandbox cannot be created inside another one; every command then fails, while the run counts as done. So it is
+switched off inside a fence. It reads no base URL from the environment, and supports no socket: its configuration names
+the gateway as a provider. The workspace's `.codex` has no effect; its AGENTS.md is read.
 
-Without its shell it has no tool that reads files either, except images. `--disable` is in force whatever other arguments
-enable. In the read-only mode of its own sandbox it refuses patches by itself, and starts nothing.
+Without its shell it has no tool that reads files either, except images. `--disable` overrides other arguments that
+enable a feature. In the read-only mode of its own sandbox it refuses patches by itself, and starts no programs.
 """
 
 import json
@@ -36,7 +36,7 @@ prefix_rule(
     decision = "allow",
 )
 """
-"""The second is for scripts that codex cannot take apart."""
+"""Rules for commands; the second is for scripts that codex cannot parse."""
 
 _RESERVED = {
     "--json": "ringfence adds it",
@@ -76,9 +76,9 @@ _COMMANDS_INSIDE = frozenset({
 })  # fmt: skip
 _SHELL, _PATCH = "shell", "apply_patch"
 _DENIALS = {_PATCH: ("-c", 'sandbox_mode="read-only"'), _SHELL: ("--disable", "shell_tool")}
-"""The arguments that take a tool from it. `resume` and `fork` have no `--sandbox`."""
+"""The arguments that take away a tool. `resume` and `fork` have no `--sandbox`."""
 _MAX_TASK_CHARS = 1024**2
-"""Of a task (codex 0.169.0: `input_too_large`)."""
+"""Limit for a task (codex 0.169.0: `input_too_large`)."""
 
 
 class CodexCli(AgentCli):
@@ -89,7 +89,7 @@ class CodexCli(AgentCli):
     provider = "openai"
     tested = ("0.169.0", "0.169.0")
     install = "npm install -g @openai/codex@0.169.0"
-    folder = ".codex"  # its CODEX_HOME, which must not be below /tmp: it makes no helpers there
+    folder = ".codex"  # its CODEX_HOME; not below /tmp, where it creates no helpers
     session_files = ("sessions/*/*/*/rollout-*.jsonl",)  # its databases are not needed
     author_tools = (_PATCH, _SHELL)
 
@@ -143,7 +143,7 @@ class CodexCli(AgentCli):
         )
 
     def check_interactive(self, args: Sequence[str], *, is_fence: bool = True) -> None:
-        """Check a person's own arguments.
+        """Check a user's own arguments.
 
         Raises:
             UsageError: An argument would lead out of the fence, or cannot work inside.
@@ -152,14 +152,14 @@ class CodexCli(AgentCli):
         check_arguments("codex", args, {**_OUTSIDE, **(_INNER_SANDBOX if is_fence else {})}, _flags)
 
     def interactive(self, paths: CliPaths, args: Sequence[str], options: Options) -> Launch:  # noqa: ARG002 -- has none
-        """Return how to start it on a person's terminal.
+        """Return how to start it on a user's terminal.
 
         Raises:
             UsageError: As `check_interactive`.
         """
         self.check_interactive(args, is_fence=paths.is_fence)
         ours = [] if _BYPASS in args else _bypass(paths)
-        # Its work in the background would end with the sandbox, and could not be suspended.
+        # Its background work would end with the sandbox, and could not be suspended.
         ours += [] if _NO_DAEMON in args else [_NO_DAEMON]
         is_command = bool(args) and args[0] in _COMMANDS_INSIDE
         return Launch(
@@ -173,13 +173,13 @@ class CodexCli(AgentCli):
         return Output(OutputTranslator("codex:stdout"), CodexReport())
 
     def environment(self, paths: CliPaths) -> dict[str, str]:
-        """Return the variables that it needs however it is started. The gate provides a dummy key."""
+        """Return the variables that it always needs. The gate provides a dummy key."""
         return {"CODEX_HOME": self.state_dir(paths)}
 
     def _files(self, paths: CliPaths, options: Options | None) -> dict[str, bytes]:
-        """Return its configuration, and rules by which it runs commands that it rejects by itself.
+        """Return its configuration, and rules that allow commands that it rejects by default.
 
-        0.169.0 rejects all commands with `rm -f`. Where there is no fence, it still rejects them.
+        0.169.0 rejects all commands with `rm -f`. Without a fence, it still rejects them.
         """
         folder = self.state_dir(paths)
         files = {f"{folder}/config.toml": configuration(paths, options, folder)}
@@ -208,11 +208,11 @@ def _flags(word: str) -> tuple[str]:
 
 
 def configuration(paths: CliPaths, options: Options | None, state_dir: str) -> bytes:
-    """Return the configuration: the gateway as the provider, no reports to anyone else, and what the options choose.
+    """Return the configuration: the gateway as the provider, no reports to others, and the options' choices.
 
     Args:
         paths: Its paths inside.
-        options: None for a person's terminal.
+        options: The options; None for a user's terminal.
         state_dir: Its directory inside.
     """
     lines = list(_top(options, state_dir))
@@ -229,13 +229,13 @@ def configuration(paths: CliPaths, options: Options | None, state_dir: str) -> b
         "[features]",
         "plugins = false",
         "apps = false",
-        "hooks = false",  # otherwise it asks the person about those of the workspace
+        "hooks = false",  # otherwise it asks the user about those of the workspace
         "[shell_environment_policy]",
         "ignore_default_excludes = false",
     ]
     if options is None:
-        # It does not ask the person whether to trust the folder: what its `.codex` starts is in the fence, too. A folder
-        # that is marked as not trusted has its AGENTS.md passed over.
+        # It does not ask the user whether to trust the folder, as programs that its `.codex` starts are fenced, too.
+        # In a folder that is marked as not trusted, AGENTS.md would be ignored.
         lines += [f"[projects.{_text(paths.workspace)}]", 'trust_level = "trusted"']
     for server in options.mcp_servers if options is not None else ():
         lines += _server(server)

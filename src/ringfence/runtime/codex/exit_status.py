@@ -1,4 +1,4 @@
-"""Reads from the output of codex how it ended. Seen with 0.169.0."""
+"""Determines from the output of codex how it ended. Observed with 0.169.0."""
 
 import re
 
@@ -20,7 +20,7 @@ from ringfence.runtime.transcript.record import is_deep
 from ringfence.runtime.transcript.translator import dict_of, text_of
 
 _NO_NAMESPACE = ("No permissions to create a new namespace", "execvp codex-linux-sandbox")
-"""What codex's own sandbox prints where it cannot be made."""
+"""The output of codex's own sandbox if it cannot be created."""
 _TEXTS = (
     (Ending.CONTEXT, re.compile(r"context window|context_length_exceeded", re.IGNORECASE)),
     (Ending.QUOTA, re.compile(r"^quota exceeded|exceeded your current quota|usage limit", re.IGNORECASE)),
@@ -38,7 +38,7 @@ class CodexReport(Report):
     def __init__(self) -> None:
         self._commands = 0
         self._commands_without_sandbox = 0
-        """Commands that never ran, as codex could not make its own sandbox."""
+        """Commands that never ran, as codex could not create its own sandbox."""
 
     def take(self, value: JSONObject) -> None:
         """Note one record of the output."""
@@ -82,14 +82,14 @@ class CodexReport(Report):
         return int(found[1]) if found is not None else None
 
     def contradict_success(self) -> Ended | None:
-        """Return that no command ran, because codex could not make its own sandbox."""
+        """Return the ending if no command ran because codex could not create its own sandbox."""
         if not self._commands or self._commands_without_sandbox < self._commands:
             return None
         reason = "codex could not make its own sandbox, so no command ran; turn it off inside a sandbox"
         return Ended(Ending.NO_INNER_SANDBOX, reason)
 
     def api_failure(self) -> Ending | None:
-        """Return the failure by the answer's body in the error's text, else by a status or words there."""
+        """Return the failure by the response's body in the error's text, else by a status or words there."""
         message = one_line(self.message)
         known = ending_of_code(verdict_of_body(message.encode("utf-8", "replace")).error)
         if known is not None:
@@ -100,7 +100,7 @@ class CodexReport(Report):
 
 
 def _parsed(text: str) -> object:
-    """Return the answer as JSON; None if it is not JSON, or so deep that the record could not be read back."""
+    """Return the answer as JSON; None if it is not JSON, or nested too deeply for the record to be read back."""
     try:
         value: object = msgspec.json.decode(text)
     except (ValueError, RecursionError):

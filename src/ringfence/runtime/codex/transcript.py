@@ -1,14 +1,14 @@
-"""Translates what the codex CLI writes: its session files, called rollouts, and its output with `--json`.
+"""Translates the session files of the codex CLI, called rollouts, and its output with `--json`.
 
 A rollout, `sessions/YYYY/MM/DD/rollout-<time>-<thread>.jsonl`, has lines {timestamp, ordinal, type, payload}. A reply
-comes as items (reasoning, message, calls) of their own, with its usage in a record after them. `task_complete` and
+consists of separate items (reasoning, message, calls), with its usage in a record after them. `task_complete` and
 `turn_aborted` end a turn, not the session.
 
-The output is another format: it prints items, not replies. What was thought and said before a call is returned with the
-call as one reply. Of a command that runs for longer than 10 s only the beginning is printed, as the CLI goes on with
-the model meanwhile: such a call returns when the turn ends. Only `turn.failed` is a failure: `error` may be a retry.
+The output has another format: it prints items, not replies. Reasoning and messages before a call are returned with the
+call as one reply. For a command that runs longer than 10 s only the beginning is printed, as the CLI continues with the
+model meanwhile: such a call returns when the turn ends. Only `turn.failed` is a failure: `error` may be a retry.
 
-Seen with 0.169.0.
+Observed with 0.169.0.
 """
 
 import re
@@ -48,7 +48,7 @@ _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text"})
 _RETRY = re.compile(r"Reconnecting\.\.\. (\d{1,4})/\d{1,4}")
 _NO_RESULT = "codex did not report its end: it ran for longer than 10 s, or until codex ended"
-"""The result of a call that never returned; what the model saw of it is in its requests."""
+"""The result of a call that never returned; the part that the model saw is in its requests."""
 
 
 class RolloutTranslator(SessionTranslator):
@@ -93,7 +93,7 @@ class RolloutTranslator(SessionTranslator):
         if kind == "event_msg" and not overview.prompt:
             overview.prompt = _prompt(payload)
 
-    def _usage_of(self, reply: Reply) -> Usage:  # noqa: ARG002 -- usage has records of its own
+    def _usage_of(self, reply: Reply) -> Usage:  # noqa: ARG002 -- usage is in separate records
         usage, self._uncounted = self._uncounted, Usage()
         return usage
 
@@ -185,7 +185,7 @@ class OutputTranslator(Translator):
 
 
 def _block(block: JSONObject) -> JSONObject:
-    """Return a content block in the Messages API's shape; one of an unknown type as it is."""
+    """Convert a content block to the Messages API's shape; return one of an unknown type unchanged."""
     if block.get("type") in _TEXTS:
         return {"type": "text", "text": text_of(block.get("text"))}
     return {**block, "type": short(block.get("type")) or "unknown"}
@@ -240,7 +240,7 @@ def _prompt(payload: JSONObject) -> str:
 
 
 def _rollout_text(kind: str, payload: JSONObject) -> str:
-    """Return the text for people of a record that is not part of the conversation."""
+    """Return the user's text for a record that is not part of the conversation."""
     if kind == "turn_aborted":
         return f"the turn was stopped: {short(payload.get('reason')) or 'no reason given'}"
     return text_of(payload.get("message")) if kind in ("error", "stream_error", "warning") else ""
