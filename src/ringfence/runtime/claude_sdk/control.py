@@ -1,9 +1,9 @@
-"""The control protocol between `claude` inside and the SDK on the host.
+"""Implements the control protocol between `claude` inside and the SDK on the host.
 
-A message from inside is hostile: it is checked and made anew before the SDK reads it, since a field of another type than
-the SDK expects ends its reading, and nothing bounds how much it does at once. Each request of the CLI, and each answer
-to one, is recorded before it has an effect. The SDK answers in tasks of its own, which it cancels at will; so recording
-and sending happen here, in one task that belongs to the run.
+A message from inside is hostile: it is checked and rebuilt before the SDK reads it, since a field of an unexpected type
+ends the SDK's reading, and the SDK does not bound how much it does at once. Each request of the CLI, and each answer to
+one, is recorded before it has an effect. The SDK answers in separate tasks, which it may cancel at any time; so
+recording and sending happen here, in one task that belongs to the run.
 """
 
 import json
@@ -30,12 +30,12 @@ from ringfence.runtime.transcript.translator import dict_of, plain, short, text_
 from ringfence.tool.text import is_unicode, replace_surrogates
 
 CALL_ID = "claudecode/toolUseId"
-"""The key under which the CLI tells an MCP server which of the model's calls it forwards."""
+"""The key under which the CLI names, for an MCP server, the model's call that it forwards."""
 MAX_OPEN_REQUESTS = 64
-"""Requests of the CLI that are being answered; a further one is refused."""
+"""Limit of requests of the CLI that are being answered; further ones are refused."""
 
 _REQUESTS = ("can_use_tool", "hook_callback", "mcp_message")
-"""What the CLI may request from the host."""
+"""The requests that the CLI may send to the host."""
 _TOOL_CALL = "tools/call"
 _BUFFER = 256
 _BUSY = f"the host is answering {MAX_OPEN_REQUESTS} requests already"
@@ -217,7 +217,7 @@ class HostRequest:
         return None
 
     def cancelled(self) -> Event | None:
-        """Return the event to record where there will be no answer."""
+        """Return the event to record if there will be no answer."""
         return self.answered({"subtype": "error", "error": _CANCELLED})
 
     def _decided(self, answer: JSONObject, failure: str | None) -> Event:
@@ -280,7 +280,7 @@ class Exchange:
         self._on_change = on_change
         self._open: dict[str, HostRequest] = {}
         self._own: set[str] = set()
-        """Requests of the SDK's that are not answered yet."""
+        """Requests of the SDK that are not answered yet."""
         self._hook_events: dict[str, str] = {}
         self._number = 0
         self.is_over = False
@@ -291,7 +291,7 @@ class Exchange:
     # --- from the CLI to the SDK
 
     async def take(self, value: JSONObject) -> None:
-        """Take a control message from inside, which may hold anything."""
+        """Process a control message from inside, which can have any contents."""
         message = checked_message(value)
         if message is None or not is_unicode(message):
             await self._refuse(request_id_of(value), _MALFORMED)
@@ -299,12 +299,12 @@ class Exchange:
             await self._upward.send(message)
 
     async def messages(self) -> AsyncIterator[JSONObject]:
-        """Yield what the SDK is to read, until the CLI's output has ended."""
+        """Yield the messages for the SDK until the CLI's output has ended."""
         async for message in self._inbox:
             yield message
 
     async def finish(self) -> None:
-        """End the CLI's open requests and the SDK's: the CLI's output has ended."""
+        """End the open requests of the CLI and of the SDK, as the CLI's output has ended."""
         self.is_over = True
         for request in self._open.values():
             await self._record(request.cancelled())
@@ -314,7 +314,7 @@ class Exchange:
         self._upward.close()
 
     async def _admit(self, message: JSONObject) -> bool:
-        """Return whether the SDK is to read a message."""
+        """Return whether the SDK should receive a message."""
         if message["type"] == "control_response":
             request_id = message["response"]["request_id"]
             is_expected = request_id in self._own
@@ -351,10 +351,10 @@ class Exchange:
     # --- from the SDK to the CLI
 
     async def write(self, message: JSONObject) -> None:
-        """Take a message of the SDK's. An answer that the CLI no longer waits for is dropped.
+        """Process a message of the SDK. An answer that the CLI no longer waits for is dropped.
 
         Raises:
-            ConnectionError: A request, to a CLI that has ended.
+            ConnectionError: It is a request to a CLI that has ended.
         """
         if message.get("type") == "control_request":
             if self.is_over:
@@ -364,13 +364,13 @@ class Exchange:
         await self._send(_Outgoing(message, is_answer=message.get("type") == "control_response"))
 
     def _learn_hooks(self, request: JSONObject) -> None:
-        """Note which callback is for which event: the SDK numbers them in its first request."""
+        """Note which callback is for which event, as the SDK numbers them in its first request."""
         for event, matchers in dict_of(request.get("hooks")).items():
             for matcher in matchers:
                 self._hook_events |= dict.fromkeys(matcher["hookCallbackIds"], event)
 
     async def interrupt(self) -> None:
-        """Tell the CLI to stop, and that no more input follows."""
+        """Request the CLI to stop, and signal that no more input follows."""
         interrupt = {
             "type": "control_request",
             "request_id": "interrupt",
@@ -380,7 +380,7 @@ class Exchange:
         await self.end_input()
 
     async def end_input(self) -> None:
-        """Tell the CLI that no more input follows."""
+        """Signal the CLI that no more input follows."""
         await self._send(None)
 
     async def _send(self, outgoing: _Outgoing | None) -> None:
@@ -388,7 +388,7 @@ class Exchange:
             await self._inward.send(outgoing)
 
     async def serve(self, stdin: Stdin) -> None:
-        """Record and send what is written, in order, until the input is ended."""
+        """Record and send messages in order until the input is ended."""
         with self._outbox:
             async for outgoing in self._outbox:
                 if outgoing is None:

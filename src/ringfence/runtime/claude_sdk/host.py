@@ -167,7 +167,7 @@ class ExchangeTransport(Transport):
         return True
 
     async def end_input(self) -> None:
-        """Tell the CLI that no more input follows."""
+        """Signal the CLI that no more input follows."""
         await self._exchange.end_input()
 
 
@@ -204,7 +204,7 @@ class SdkProcess(CliProcess):
         self._is_done = anyio.Event()
 
     async def run(self, sandbox: Sandbox) -> None:
-        """Start the process and follow it to its end; see `CliProcess.run`.
+        """Start the process and wait for its end; see `CliProcess.run`.
 
         Raises:
             InfrastructureFault: In addition: the CLI does not answer the SDK.

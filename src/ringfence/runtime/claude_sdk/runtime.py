@@ -21,22 +21,22 @@ from ringfence.sandbox import Sandbox
 from ringfence.tool.base import Tool
 
 OLDEST, NEWEST = "0.2.186", "0.2.187"
-"""The tested versions. Its class `Transport` may change with any release, as its documentation says. The extra installs
-the oldest, since each SDK includes another `claude`, whose versions have a range of their own."""
+"""The tested versions of the SDK. Its class `Transport` may change with any release, as its documentation says. The
+extra installs the oldest, since each SDK includes another `claude`, which has a separate range of versions."""
 INSTALL = "pip install 'ringfence[claude-sdk]'"
 
 _TRANSPORT = frozenset({"connect", "write", "read_messages", "close", "is_ready", "end_input"})
 _NEEDED = ("ClaudeAgentOptions", "ClaudeSDKClient", "McpSdkServerConfig")
 _ENVIRONMENT = {
     "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
-    # It reports when it has nothing more to do, which its last result does not show.
+    # Makes it report when it has no more work, which its last result does not show.
     "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
 }
 _NEVER_ASKS = frozenset({"bypass", "deny"})
 
 
 def check_sdk(*, force: bool = False) -> None:
-    """Check that the SDK can be used. Imports it, which takes most of a second.
+    """Check that the SDK can be used. Imports the SDK, which takes most of a second.
 
     Args:
         force: Accept a version that was not tested.
@@ -56,7 +56,7 @@ def check_sdk(*, force: bool = False) -> None:
 
 
 def check_version(version: str, *, force: bool) -> None:
-    """Check that a version of the SDK was tried.
+    """Check that a version of the SDK was tested.
 
     Raises:
         ConfigurationError: It was not, and `force` is False.
@@ -70,10 +70,10 @@ def check_version(version: str, *, force: bool) -> None:
 
 
 def check_shape(sdk: Any) -> None:
-    """Check that the SDK has the classes that this release uses; `--force` does not help where it has not.
+    """Check that the SDK has the classes that this release uses; `--force` does not override this.
 
     Raises:
-        ConfigurationError: It has not.
+        ConfigurationError: It lacks one of them.
     """
     absent = [name for name in _NEEDED if not hasattr(sdk, name)]
     methods: frozenset[str] = getattr(getattr(sdk, "Transport", None), "__abstractmethods__", frozenset())
@@ -86,10 +86,10 @@ def check_shape(sdk: Any) -> None:
 
 
 async def check_host(options: Any, *, force: bool = False) -> None:
-    """Check the host's part, before anything is made for it.
+    """Check the host's part before anything is created for it.
 
     Args:
-        options: A `ClaudeAgentOptions`; None is one with nothing in it.
+        options: A `ClaudeAgentOptions`; None stands for an empty one.
         force: Accept a version of the SDK that was not tested.
 
     Raises:
@@ -157,17 +157,17 @@ class ClaudeSdkCli(ClaudeCli):
 class ClaudeSdkRuntime(CliRuntime):
     """Runs `claude` inside with the SDK at the other end of its input and output.
 
-    What the SDK calls (hooks, `can_use_tool`, servers made by `create_sdk_mcp_server`) runs in this process, outside
-    of the fence, and is recorded before the CLI receives the answer. Whatever runs inside can call such a tool or hook
-    at any time and with anything: a permission that was denied keeps the CLI from it, not what runs beside it.
+    Functions that the SDK calls (hooks, `can_use_tool`, servers made by `create_sdk_mcp_server`) run in this process,
+    outside of the fence, and are recorded before the CLI receives the answer. Any process inside can call such a tool or
+    hook at any time with any arguments: a denied permission restricts the CLI, but not other processes beside it.
 
     Args:
         program: The program inside.
-        monitor: As of `CliRuntime`.
-        options: A `ClaudeAgentOptions`, of which what runs on the host counts; the rest is refused.
+        monitor: As for `CliRuntime`.
+        options: A `ClaudeAgentOptions`, of which only options for the host are accepted; the rest is refused.
         functions: The user's tools, made with `@tool`.
-        limits: As of `CliRuntime`.
-        session: As of `CliRuntime`.
+        limits: As for `CliRuntime`.
+        session: As for `CliRuntime`.
     """
 
     def __init__(
