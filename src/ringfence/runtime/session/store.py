@@ -1,8 +1,7 @@
-"""The store of the sessions of agent CLIs between runs: `sessions/<id>/` in the state directory.
+"""Stores the sessions of agent CLIs between runs, in `sessions/<id>/` in the state directory.
 
-`session.json` names the CLI and its own id of the session; `files/` holds what the CLI wrote below its own directory,
-under the same names; `lock` is held by the run that writes. The files are from inside: nothing here runs or trusts
-them.
+`session.json` names the CLI and its own id of the session; `files/` holds the files of the CLI's own directory, under
+the same names; `lock` is held by the run that writes. The files come from inside and are never run or trusted here.
 """
 
 import fcntl
@@ -119,7 +118,7 @@ class SessionStore:
 
     @contextmanager
     def replacing(self, name: str) -> Iterator[BinaryIO]:
-        """Open a new file, which takes the place of another when the context is left without an error.
+        """Open a new file, which replaces an existing one when the context is left without an error.
 
         Raises:
             InfrastructureFault: It cannot be written.
@@ -134,14 +133,14 @@ class SessionStore:
             incoming.unlink(missing_ok=True)
 
     def make_room(self, inside: Mapping[str, int], max_bytes: int) -> dict[str, int]:
-        """Remove files that the CLI no longer has, the oldest first, until those that it has fit beside them.
+        """Remove files that the CLI no longer has, the oldest first, until the current files fit beside them.
 
         Args:
             inside: The sizes of the files that the CLI has.
             max_bytes: The limit on all files together.
 
         Returns:
-            What is left, as of `files`.
+            The remaining files, as `files` returns them.
         """
         kept = self.files()
         gone = sorted(kept.keys() - inside.keys(), key=lambda name: self.place(name).stat().st_mtime)
@@ -173,16 +172,16 @@ class SessionStore:
 
 @contextmanager
 def lock_session(session_id: str, *, by: str, state: Path) -> Iterator[SessionStore]:
-    """Lock a session, which need not exist yet, as its one writer.
+    """Lock a session, which need not exist yet, for writing.
 
     Args:
-        session_id: Ringfence's id of it.
-        by: The holder of the lock, for the errors of others.
+        session_id: Ringfence's id of the session.
+        by: The holder of the lock, named in errors of others.
         state: The state directory.
 
     Raises:
         UsageError: The id is malformed, or another run holds the session.
-        InfrastructureFault: The lock cannot be made.
+        InfrastructureFault: The lock cannot be created.
     """
     if not _ID.fullmatch(session_id):
         raise UsageError(f"{session_id!r} is not a session id; `ringfence session ls` lists the sessions")
@@ -218,10 +217,10 @@ def is_locked(path: Path) -> bool:
 
 
 def checked_name(name: str) -> PurePosixPath:
-    """Return a relative path that leads nowhere else.
+    """Check that a path is relative and stays below its directory, and return it.
 
     Raises:
-        ValueError: It could.
+        ValueError: It is not, or could lead elsewhere.
     """
     parts = name.split("/")
     plain = all(part not in ("", ".", "..") and len(os.fsencode(part)) <= _NAME_BYTES for part in parts)

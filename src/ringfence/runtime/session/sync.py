@@ -1,4 +1,4 @@
-"""Copies a session's files into a sandbox, and out of it as they grow, so that a crash loses at most a second."""
+"""Copies a session's files into a sandbox, and out of it as they grow, so that a crash loses at most one second."""
 
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -31,18 +31,18 @@ _PULL_INTERVAL_S = 1.0
 _LAST_PULL_S = 20.0
 _PIECE_BYTES = 256 * 1024
 _OVERLAP = 256
-"""Bytes at the end of a kept file that must be the same inside; otherwise the file was rewritten."""
+"""Number of bytes at the end of a saved file that must be the same inside; otherwise the file was rewritten."""
 
 
 class SessionSync:
     """Synchronizes the files of a session between its store and a sandbox.
 
     Args:
-        store: Where the files are kept.
-        sandbox: Where the CLI runs.
+        store: The store of the files.
+        sandbox: The sandbox in which the CLI runs.
         folder: The CLI's own directory inside.
-        patterns: Which files below that directory are kept; `*` also matches slashes.
-        max_bytes: The limit on all kept files together.
+        patterns: Patterns of the files below that directory that are saved; `*` also matches slashes.
+        max_bytes: The limit on all saved files together.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SessionSync:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self.problem = ""
-        """Why not everything could be kept, or ""."""
+        """Why some files could not be saved, or ""."""
         self._store = store
         self._sandbox = sandbox
         self._folder = folder.rstrip("/")
@@ -68,10 +68,10 @@ class SessionSync:
         self._has_changes.set()
 
     async def restore(self, names: Sequence[str] | None = None) -> None:
-        """Write kept files inside, in order.
+        """Write saved files inside, in order.
 
         Args:
-            names: Which; None: all.
+            names: The files; None: all.
 
         Raises:
             SandboxFileError: There is no room for them.
@@ -80,14 +80,14 @@ class SessionSync:
             await self._sandbox.write_file(f"{self._folder}/{name}", self._pieces(name), mode=0o600)
 
     async def _pieces(self, name: str) -> AsyncIterator[bytes]:
-        """Yield a kept file in pieces: an agent may have made it as large as the limit."""
+        """Yield a saved file in pieces, as an agent may have made it as large as the limit."""
         async with await anyio.open_file(self._store.place(name), "rb") as file:
             while piece := await file.read(_PIECE_BYTES):
                 yield piece
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Copy out what grows until the context is left, and then once more."""
+        """Copy out growing files until the context is left, and then once more."""
         async with background_tasks() as tasks:
             stopped = anyio.Event()
             tasks.start_soon(self._pull_on_changes, stopped)
@@ -103,11 +103,11 @@ class SessionSync:
                     self.problem = f"its last part could not be copied within {_LAST_PULL_S:g} s"
 
     async def report(self, emit: Emit, client_session_id: str = "") -> None:
-        """Record what was kept, and the problem if not everything was.
+        """Record what was saved, and the problem if some files were not.
 
         Args:
             emit: Records an event.
-            client_session_id: The CLI's own id, if it is one session.
+            client_session_id: The CLI's own id, if the files are of a single session.
         """
         sizes = await anyio.to_thread.run_sync(self._store.files)
         await emit(
@@ -131,7 +131,7 @@ class SessionSync:
             stopped.set()
 
     async def _try_pull(self) -> None:
-        """Pull, and keep an error as `problem`: it is never an error of the run."""
+        """Pull, and store an error as `problem`: it is never an error of the run."""
         try:
             await self.pull()
         except SandboxDied as exc:
@@ -140,11 +140,11 @@ class SessionSync:
             self.problem = str(exc)
 
     async def pull(self) -> None:
-        """Copy out what has changed.
+        """Copy out changed files.
 
         Raises:
-            RingfenceError: Something inside cannot be read, or cannot be written outside.
-            ValueError: There is more than the limit.
+            RingfenceError: A file cannot be read inside, or cannot be written outside.
+            ValueError: The files exceed the limit.
         """
         inside = await self._list()
         total = sum(inside.values())
@@ -160,7 +160,7 @@ class SessionSync:
         self.problem = ""
 
     async def _update(self, name: str, kept: int, max_bytes: int) -> int:
-        """Append what a file has grown by, or replace it if it was rewritten; return its size then."""
+        """Append new bytes of a file, or replace it if it was rewritten; return its new size."""
         overlap = await anyio.to_thread.run_sync(self._store.tail, name, _OVERLAP) if kept else b""
         is_appended = False
         if overlap:
@@ -172,7 +172,7 @@ class SessionSync:
         return await anyio.to_thread.run_sync(self._store.size, name)
 
     async def _copy(self, name: str, file: BinaryIO, offset: int, known: bytes, max_bytes: int) -> bool:
-        """Write what follows `known` at `offset` inside; return False if something else is there."""
+        """Write the bytes after `known` at `offset` inside; return False if `known` is not found there."""
         size = offset
         async with aclosing(self._sandbox.stream_file(f"{self._folder}/{name}", offset=offset)) as chunks:
             async for chunk in chunks:
@@ -187,7 +187,7 @@ class SessionSync:
         return not known
 
     async def _list(self) -> dict[str, int]:
-        """Return the sizes of the files inside that are to be kept."""
+        """Return the sizes of the files inside that should be saved."""
         found: dict[str, int] = {}
         folders = sorted({pattern.partition("/")[0] for pattern in self._patterns})
         for _ in range(MAX_FILES):
@@ -215,7 +215,7 @@ class SessionSync:
 
 @frozen
 class SessionPlan:
-    """Which session a run keeps."""
+    """The session that a run saves."""
 
     id: str
     """Ringfence's id. A new UUID for a session that is started or forked; the CLI uses it, too, if it accepts one."""
@@ -224,11 +224,11 @@ class SessionPlan:
     state: Path
     """The state directory."""
     resumes: str | None = None
-    """The session that is resumed: `id` itself, or another one, which stays as it is."""
+    """The session that is resumed: `id` itself, or another one, which does not change."""
     run: str = ""
     """The last run of that session."""
     differences: tuple[str, ...] = ()
-    """What has changed since that run."""
+    """The settings that have changed since that run."""
 
 
 class RunSession:
@@ -250,12 +250,12 @@ class RunSession:
     async def synchronized(
         self, sandbox: Sandbox, folder: str, patterns: Sequence[str], emit: Emit
     ) -> AsyncIterator[None]:
-        """Restore the session's files inside, and keep them while the context is open.
+        """Restore the session's files inside, and save them while the context is open.
 
         Args:
-            sandbox: Where the CLI runs.
+            sandbox: The sandbox in which the CLI runs.
             folder: The CLI's own directory inside.
-            patterns: Which files there belong to the session.
+            patterns: Patterns of the files there that belong to the session.
             emit: Records an event.
         """
         sync = self._sync = SessionSync(self._store, sandbox, folder, patterns)
@@ -279,7 +279,7 @@ class RunSession:
                     await sync.report(emit, self._known_as)
 
     async def note_activity(self, client_session_id: str | None) -> None:
-        """Note that the CLI did something, and its own id of the session once that is known."""
+        """Note that the CLI was active, and its own id of the session once that is known."""
         if client_session_id and client_session_id != self._known_as:
             self._known_as = client_session_id
             record = SessionRecord(
@@ -292,7 +292,7 @@ class RunSession:
             self._sync.notify()
 
     async def restart(self, reason: str, emit: Emit) -> None:
-        """Record that the CLI did not find the session, and begin a new one."""
+        """Record that the CLI did not find the session, and start a new one."""
         lost_id = self.session.resumed_id or ""
         await emit(SessionLost(session_id=self.plan.id, client_session_id=lost_id, reason=reason))
         self.session = Session(new_id=str(uuid4()))
@@ -300,10 +300,10 @@ class RunSession:
 
 @contextmanager
 def open_session(plan: SessionPlan) -> Iterator[RunSession]:
-    """Lock a run's session, and copy the files of the one that it forks.
+    """Lock a run's session, and copy the files of the session that it forks.
 
     Raises:
-        UsageError: Another run holds it; or nothing of the session was kept.
+        UsageError: Another run holds it; or the session was not saved.
         RecordError: Its record cannot be read.
         InfrastructureFault: It cannot be written.
     """

@@ -1,7 +1,6 @@
 """Finds the sessions that the claude and codex CLIs keep, and identifies the CLI that wrote a transcript.
 
-Links below the CLIs' directories are not followed. The first record that a CLI is known to write decides which one
-wrote a file.
+Links below the CLIs' directories are not followed. The first record of a known kind decides which CLI wrote a file.
 """
 
 import itertools
@@ -49,10 +48,10 @@ class FoundSession:
     size_bytes: int
 
     def may_be_in(self, workspace: str) -> bool:
-        """Return whether the session may be one in a workspace, by the file's place.
+        """Return whether the session may belong to a workspace, by the path of its file.
 
-        The claude CLI names a directory after the workspace: each UTF-16 unit but letters and digits of ASCII becomes a
-        dash, and a hash replaces what is beyond 200 characters. Several workspaces can share a name.
+        The claude CLI names a directory after the workspace: each UTF-16 unit except ASCII letters and digits becomes a
+        dash, and a hash replaces characters beyond 200. Several workspaces can share a name.
         """
         if self.client != "claude":
             return True
@@ -122,7 +121,7 @@ def _home(variable: str, folder: str, environ: Mapping[str, str] | None) -> Path
 
 def _claude_sessions(home: Path) -> Iterator[FoundSession]:
     for project in _folders(home / "projects"):
-        # In older versions agent-… are the files of sub-agents, each part of a session.
+        # In older versions, files named agent-… belong to sub-agents, each part of a session.
         yield from (
             one for one in _files("claude", project, _NAME) if not one.session_id.startswith("agent-")
         )
@@ -160,7 +159,7 @@ def _files(cli: CliName, folder: Path, name: re.Pattern[str]) -> list[FoundSessi
 
 
 def cli_of(value: JSONObject) -> CliName | None:
-    """Return the CLI that writes such a record; None if none is known to."""
+    """Return the CLI that writes such a record; None if it is unknown."""
     if not isinstance(value.get("type"), str):
         return None
     if isinstance(value.get("payload"), dict) and "timestamp" in value:
@@ -172,8 +171,8 @@ def identify(path: Path) -> CliName:
     """Return the CLI that wrote a transcript.
 
     Raises:
-        RecordError: No known CLI did; the text says at which line, and what was expected.
-        UsageError: It is not a file that can hold one.
+        RecordError: No known CLI did; the text names the line and what was expected.
+        UsageError: It is not a regular file.
     """
     first: Item | None = None
     for item in itertools.islice(read_items(path), _IDENTIFYING_ITEMS):
@@ -199,7 +198,7 @@ def open_translator(cli: CliName, file: str, agent: str | None = None) -> Sessio
 
 
 def survey(path: Path) -> Overview:
-    """Return what the beginning of a transcript says about its session.
+    """Return an overview of the session from the beginning of its transcript.
 
     Raises:
         RecordError, UsageError: As `identify`.

@@ -1,6 +1,6 @@
-"""Reads a transcript incrementally: whole records, none twice, none skipped, with damage reported.
+"""Reads a transcript incrementally: complete records, none twice, none skipped, and reports damage.
 
-The writer of a transcript may have put anything in its place: a link to another file, a FIFO that would block the
+The writer of a transcript may have replaced it with anything: a link to another file, a FIFO that would block the
 reader forever, a directory. Only a regular file is opened, and no link is followed below the directory that the user
 named.
 """
@@ -31,7 +31,7 @@ _KINDS = (
 
 
 class TranscriptReader:
-    """Reads one file from its beginning, and from where it was as the file grows.
+    """Reads one file from its beginning, and continues as the file grows.
 
     Args:
         path: The file.
@@ -50,12 +50,12 @@ class TranscriptReader:
         self._open()
 
     def _open(self) -> None:
-        """Begin with the first line of the file that is there now."""
+        """Begin with the first line of the current file."""
         fd = _open(self.path, self._below)
         self.close()
         self._fd = fd
         self.position = 0
-        """The offset behind the last byte that was read."""
+        """The offset after the last byte that was read."""
         self._tail = b""
         self._splitter = LineSplitter()
 
@@ -67,7 +67,7 @@ class TranscriptReader:
 
     @property
     def offset(self) -> int:
-        """The offset behind the last whole line that was read."""
+        """The offset after the last complete line that was read."""
         return self._splitter.offset
 
     def close(self) -> None:
@@ -77,10 +77,10 @@ class TranscriptReader:
             self._fd = -1
 
     def take(self, limit_bytes: int = _CHUNK_BYTES) -> list[Item] | None:
-        """Return what the next bytes hold; None if there are no more of them now.
+        """Return the items in the next bytes; None if there are no more bytes now.
 
         Args:
-            limit_bytes: How many bytes to read at most.
+            limit_bytes: The maximum number of bytes to read.
 
         Raises:
             RecordError: The disk failed.
@@ -98,17 +98,17 @@ class TranscriptReader:
         return [item for line in self._splitter.feed(chunk) for item in parse(line)]
 
     def rest(self) -> list[Item]:
-        """Return the last line, if it has no end. To be called when the file is not expected to grow."""
+        """Return the last line, if it is incomplete. To be called when the file is not expected to grow."""
         line = self._splitter.rest()
         return [] if line is None else parse_rest(line)
 
     def reopen_if_changed(self) -> Damage | None:
-        """Begin anew if the file is no longer the one that was read so far, and report that.
+        """Start over if the file is no longer the one that was read so far, and report that.
 
         A file that was removed and has no successor yet stays open, because another may be created.
 
         Raises:
-            UsageError, RecordError: The file in its place cannot be read.
+            UsageError, RecordError: The new file cannot be read.
         """
         change = self._change()
         if change is None or (change == "removed" and self._is_removal_reported):
@@ -122,7 +122,7 @@ class TranscriptReader:
         return Damage(line, offset, 0, None, reason)
 
     def _change(self) -> str | None:
-        """Return how the file stopped being the one that was read; None if it only grew."""
+        """Return how the file differs from the one that was read; None if it only grew."""
         here = os.fstat(self._fd)
         try:
             there = self.path.lstat()
@@ -137,11 +137,11 @@ class TranscriptReader:
 
 
 def read_items(path: Path, *, below: Path | None = None, until_bytes: int | None = None) -> Iterator[Item]:
-    """Yield all that a file holds, in order.
+    """Yield all items of a file, in order.
 
     Args:
         path: The file.
-        below: As of `TranscriptReader`.
+        below: As for `TranscriptReader`.
         until_bytes: Read the file as if it ended there.
 
     Raises:

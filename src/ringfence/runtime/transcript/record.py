@@ -1,4 +1,4 @@
-"""Splits bytes into lines, and reads each line as a JSON record or reports what is wrong with it.
+"""Splits bytes into lines, and parses each line as a JSON record or reports its damage.
 
 Transcripts can be torn and hostile, so no line raises an error. Memory is bounded by the longest line that is kept.
 """
@@ -20,7 +20,7 @@ _DECODER = msgspec.json.Decoder()
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line without its end. `data` is None where it was too long; then `digest` is its SHA-256."""
+    """A line without its end. `data` is None if it was too long; then `digest` is its SHA-256."""
 
     number: int
     """Counted from 1."""
@@ -40,7 +40,7 @@ class LineSplitter:
 
     def __init__(self, *, limit_bytes: int = MAX_LINE_BYTES) -> None:
         self.offset = 0
-        """Where the line begins that is not complete yet."""
+        """The offset of the line that is not complete yet."""
         self.number = 1
         """The number of that line."""
         self._limit = limit_bytes
@@ -50,7 +50,7 @@ class LineSplitter:
         self._is_too_long = False
 
     def feed(self, chunk: bytes) -> list[Line]:
-        """Take more bytes; return the lines that they complete."""
+        """Add bytes; return the lines that they complete."""
         *ends, last = chunk.split(b"\n")
         lines = [self._ended(piece) for piece in ends]
         if last:
@@ -58,7 +58,7 @@ class LineSplitter:
         return lines
 
     def rest(self) -> Line | None:
-        """Return the last line, which has no end; None if there is none. To be called when no more bytes follow."""
+        """Return the last, incomplete line; None if there is none. To be called when no more bytes follow."""
         return self._ended(b"") if self._size else None
 
     def _ended(self, piece: bytes) -> Line:
@@ -110,7 +110,7 @@ Item = Record | Damage
 
 
 def parse(line: Line) -> list[Item]:
-    """Return what a line holds: a record, damage, or both where a part could be recovered; nothing if it is blank."""
+    """Parse a line: return a record, damage, or both if a part could be recovered; nothing if it is blank."""
     data = line.data
     if data is None:
         return [_damage(line, f"the line is longer than {MAX_LINE_BYTES // 1024**2} MiB")]
@@ -122,7 +122,7 @@ def parse(line: Line) -> list[Item]:
 
 
 def parse_rest(line: Line) -> list[Item]:
-    """As `parse`, for a last line without an end: a whole record counts, half a record is reported as such."""
+    """As `parse`, for a last line without an end: a complete record is accepted, an incomplete one is reported."""
     items = parse(line)
     if any(isinstance(item, Record) for item in items):
         return items
@@ -130,7 +130,7 @@ def parse_rest(line: Line) -> list[Item]:
 
 
 def _recovered(line: Line, data: bytes) -> list[Item]:
-    """Recover what is possible of a line that is not strict JSON in UTF-8."""
+    """Recover as much as possible of a line that is not strict JSON in UTF-8."""
     if not data.strip():
         return []
     found: list[Item] = []

@@ -1,4 +1,4 @@
-"""A session as events: those of its own file, and those of its sub-agents' files."""
+"""Reads a session as events: those of its own file, and those of its sub-agents' files."""
 
 import os
 import re
@@ -20,16 +20,16 @@ from ringfence.runtime.transcript.translator import CliName, Overview, Translato
 IMPORTED = "imported"
 """The name of the runtime of sessions that Ringfence did not run."""
 MAX_FILES = 512
-"""The most sub-agents of one session that are read; if there are more, that is reported."""
+"""The maximum number of sub-agents of one session that are read; if there are more, that is reported."""
 
 _SETTLED_S = 0.2
-"""A reply to which nothing was added for so long counts as complete."""
+"""Time without additions after which a reply counts as complete."""
 _LOOK_AGAIN_S = 0.5
 _CHUNKS_AT_ONCE = 8
 _QUIET_S = 5.0
 _UNKNOWN_ITEMS = 32
 _UNKNOWN_S = 1.0
-"""The most lines, and the longest time, without a record that shows which CLI writes the file."""
+"""The maximum number of lines, and the longest time, without a record that shows which CLI writes the file."""
 _NAME = re.compile(r"agent-([A-Za-z0-9_-]{1,100})\.jsonl")
 
 
@@ -44,7 +44,7 @@ class SubagentFile:
 def subagent_files(session: Path) -> list[SubagentFile]:
     """Return the files of a session's sub-agents, the oldest first; at most one more than `MAX_FILES`.
 
-    There are none where the directory is a link or cannot be read.
+    There are none if the directory is a link or cannot be read.
     """
     directory = session.parent / session.stem / "subagents"
     try:
@@ -134,12 +134,12 @@ async def follow_events(
 
     Args:
         session: The session's file; it may be empty at first.
-        from_end: Skip what is in it already.
-        idle_s: End when nothing was added for so long.
-        poll_s: How often to look for more.
+        from_end: Skip existing contents.
+        idle_s: End when nothing was added for this long.
+        poll_s: The interval between reads.
 
     Raises:
-        RecordError, UsageError: It is not a transcript, or what came in its place is not a file.
+        RecordError, UsageError: It is not a transcript, or was replaced by something other than a file.
     """
     followed = await anyio.to_thread.run_sync(_FollowedSession, session, from_end)
     last = time.monotonic()
@@ -201,7 +201,7 @@ class _FollowedFile:
         return events, has_read
 
     def end(self) -> list[Event]:
-        """Return the events that are left when the file is not expected to grow."""
+        """Return the remaining events when the file is not expected to grow."""
         events = self._translate(self._reader.rest())
         if self._unidentified:
             raise unknown(self._path, self._unidentified[0])
@@ -262,7 +262,7 @@ class _FollowedSession:
         return events, has_read_any
 
     def end(self) -> list[Event]:
-        """Return the events that are left in all files."""
+        """Return the remaining events of all files."""
         return [event for file in self._files.values() for event in file.end()]
 
     def close(self) -> None:

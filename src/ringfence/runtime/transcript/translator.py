@@ -1,4 +1,4 @@
-"""The base of the translators that turn an agent CLI's JSON records into Ringfence's events.
+"""Base of the translators from an agent CLI's JSON records to Ringfence's events.
 
 Records are hostile: the functions at the end read a field as one type and treat anything else as absent.
 """
@@ -31,7 +31,7 @@ from ringfence.runtime.transcript.record import Damage, Item, Record
 CliName = Literal["claude", "codex"]
 
 MAX_HELD_BLOCKS = 64
-"""In an output, a reply of more blocks is returned in parts."""
+"""Limit of blocks; in an output, a reply with more blocks is returned in parts."""
 
 _SHORT_CHARS = 200
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -40,7 +40,7 @@ _PRICES = PriceList()
 
 
 class Overview(msgspec.Struct, kw_only=True):
-    """A session at a glance. A field is empty if the records do not hold it, or not yet."""
+    """An overview of a session. A field is empty if no record has provided it yet."""
 
     client: CliName
     client_version: str = ""
@@ -52,7 +52,7 @@ class Overview(msgspec.Struct, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is nothing more to find out."""
+        """Whether all fields are known."""
         return bool(self.client_version and self.session_id and self.workspace and self.prompt and self.model)
 
 
@@ -65,7 +65,7 @@ class Reply:
     model: str = ""
     blocks: list[tuple[JSONObject, Origin]] = field(default_factory=list)
     stop_reason: str | None = None
-    """None: `tool_use` or `end_turn`, by whether the reply calls a tool."""
+    """The stop reason; None: `tool_use` or `end_turn`, depending on whether the reply calls a tool."""
     usage: Usage = field(default_factory=Usage)
 
 
@@ -127,7 +127,7 @@ class Translator(ABC):
         return [replied, *(self._called(block, origin) for block, origin in calls)]
 
     def end(self) -> list[Event]:
-        """Return what is pending when no more records will follow."""
+        """Return the pending events when no more records will follow."""
         return self.flush()
 
     def _usage_of(self, reply: Reply) -> Usage:
@@ -156,7 +156,7 @@ class Translator(ABC):
         return ToolCalled(origin=origin, call_id=call_id, tool=tool, arguments=known)
 
     def _returned(self, call_id: str, content: str, origin: Origin, *, is_error: bool) -> Event:
-        """Return the event of a tool's result. Its duration is 0 where the transcript has no usable times."""
+        """Return the event of a tool's result. Its duration is 0 if the transcript has no usable times."""
         tool, began_at = self._open_calls.pop(_key(call_id), ("unknown", None))
         return ToolReturned(
             origin=origin,
@@ -181,7 +181,7 @@ class SessionTranslator(Translator):
 
     @abstractmethod
     def look(self, record: Record, overview: Overview) -> None:
-        """Enter into `overview` what a record says about its session."""
+        """Update `overview` with a record's information about its session."""
 
 
 def _key(call_id: str) -> str:
@@ -200,7 +200,7 @@ def _between_ms(began_at: str | None, ended_at: str | None) -> float:
 
 
 def text_of(value: Any) -> str:
-    """Return a string as it is, and "" for anything else."""
+    """Return a string unchanged, and "" for anything else."""
     return value if isinstance(value, str) else ""
 
 
@@ -215,12 +215,12 @@ def time_of(value: Any) -> str:
 
 
 def dict_of(value: Any) -> JSONObject:
-    """Return an object as it is, and an empty one for anything else."""
+    """Return an object unchanged, and an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: Any) -> list[Any]:
-    """Return a list as it is, and an empty one for anything else."""
+    """Return a list unchanged, and an empty one for anything else."""
     return value if isinstance(value, list) else []
 
 
@@ -232,7 +232,7 @@ def blocks_of(value: Any) -> list[JSONObject]:
 
 
 def count_of(value: Any) -> int:
-    """Return a count as it is, and 0 for anything else."""
+    """Return a count unchanged, and 0 for anything else."""
     return value if type(value) is int and 0 <= value < 2**53 else 0
 
 
