@@ -1,4 +1,4 @@
-"""The agent loop of ringfence: send the conversation, carry out the tool calls, add their results, until it ends."""
+"""Implements the built-in agent loop: sends the conversation, carries out tool calls, adds results, until it ends."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -98,7 +98,7 @@ class _Loop:
                 return self._end(ended_by, reply.content)
 
     async def _follow_reply(self, reply: ModelReply) -> str | None:
-        """Act on the reply's stop reason; return how the run ended, or None if it goes on."""
+        """Act on the reply's stop reason; return how the run ended, or None if it continues."""
         reason = reply.stop_reason
         if reason != "pause_turn":
             self._pauses = 0

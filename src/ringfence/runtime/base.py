@@ -1,4 +1,4 @@
-"""The contract of a runtime, which runs an agent on a task. A runtime does not know which sandbox it is in."""
+"""Defines the contract of a runtime, which runs an agent on a task. A runtime does not know which sandbox it is in."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -13,12 +13,12 @@ from ringfence.sandbox import Sandbox
 
 @frozen
 class Session:
-    """The session that an agent CLI is to keep, and the one that it resumes. The ids are the CLI's own."""
+    """The session that an agent CLI saves, and the one that it resumes. The ids are the CLI's own."""
 
     new_id: str
     """A UUID for a session that is started or forked; a CLI that chooses its own ids reports them (`RuntimeResult`)."""
     resumed_id: str | None = None
-    """The session to resume, whose files are inside already."""
+    """The session to resume, whose files are already inside."""
     is_forked: bool = False
     """Whether that session stays unchanged, and a new one continues from it."""
 
@@ -34,14 +34,14 @@ class Task:
     conversation: tuple[dict[str, Any], ...] = ()
     """The earlier messages, for `run --continue`."""
     options: Options = field(default_factory=Options)
-    """How to work; `check_options` refuses options that a runtime does not support, before it starts."""
+    """The options; `check_options` refuses options that a runtime does not support before it starts."""
     session: Session | None = None
     """The agent CLI's own session, for runtimes that run one."""
 
 
 @frozen
 class RuntimeResult:
-    """How the agent's own part ended, which does not say whether its work is right."""
+    """How the agent's own part ended, which does not say whether its work is correct."""
 
     ended_by: str
     """`done`, `refused` (the model declined), `context` (window full), `max_tokens` (reply cut); for agent CLIs also
@@ -58,16 +58,16 @@ class RuntimeResult:
     structured_output: Any = None
     """The agent's answer in the form of the task's output schema; None without a schema."""
     denied: tuple[str, ...] = ()
-    """The tools that it wanted to use without permission."""
+    """The tools that it requested but was not permitted to use."""
     reason: str = ""
-    """How it ended, for people; empty if `ended_by` says everything."""
+    """How it ended, as text for the user; empty if `ended_by` is sufficient."""
 
 
 class Runtime(ABC):
     """Runs one task to its end."""
 
     records_replies: ClassVar[bool] = False
-    """Whether it records each reply of the model, so that its final answer needs no event of its own."""
+    """Whether it records each reply of the model, so that its final answer needs no separate event."""
 
     @abstractmethod
     async def run(self, task: Task, sandbox: Sandbox, emit: Emit) -> RuntimeResult:

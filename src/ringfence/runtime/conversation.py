@@ -1,4 +1,4 @@
-"""The messages of a conversation with a model, which follow from a run's events.
+"""Builds the messages of a conversation with a model from a run's events.
 
 The agent loop and a run that continues an earlier one build them by the same rules, so equal events give equal messages.
 """
@@ -72,7 +72,7 @@ class Conversation:
             self._add("assistant", kept)
 
     def compact(self) -> int:
-        """Clear the older half of the tool results, those of the last message last; return how many were cleared."""
+        """Clear the older half of the tool results, the last message's only at the end; return how many were cleared."""
         places = self._results(self._messages[:-1]) or self._results(self._messages)
         cleared = places[: (len(places) + 1) // 2]
         for index, position in cleared:

@@ -1,4 +1,4 @@
-"""The limits of a run, enforced outside of the agent: beyond a limit no request and no tool call is made."""
+"""Enforces the limits of a run outside of the agent: beyond a limit no request and no tool call is made."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -18,15 +18,15 @@ class Limits(Arguments):
     """The limits of a run. None is no limit.
 
     Raises:
-        UsageError: An argument is unknown, or its value does not fit.
+        UsageError: An argument is unknown, or its value is not valid.
     """
 
     turns: PositiveInt | None = 100
-    """Replies of the model."""
+    """Number of replies of the model."""
     tool_calls: NonNegativeInt | None = 1000
-    """Calls of tools."""
+    """Number of tool calls."""
     tokens: PositiveInt | None = None
-    """The tokens of all requests together, cached ones included."""
+    """Tokens of all requests together, including cached ones."""
     cost_usd: PositiveFloat | None = None
     """The cost by the price table; refused for a model whose price is unknown."""
     wall_clock_s: Seconds | None = 3600.0
@@ -47,7 +47,7 @@ class Limits(Arguments):
 def check_price_known(model: str, prices: Mapping[str, Price] | None = None, *, runtime: str) -> None:
     """Check that the price of the requests of a runtime to `model` is known.
 
-    An alias of Claude Code (`sonnet`) passes for the runtimes that are Claude Code: their requests name the model, and
+    An alias of Claude Code (`sonnet`) is accepted for runtimes that run Claude Code: their requests name the model, and
     the gateway refuses a model whose price it does not know.
 
     Raises:

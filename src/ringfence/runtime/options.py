@@ -1,4 +1,4 @@
-"""How an agent is to work, and which runtime supports which option. What a runtime does not support is an error."""
+"""Defines the options of agents, and which runtime supports them. An option that a runtime lacks is an error."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -25,29 +25,29 @@ __all__ = [
 
 
 class Options(BaseModel):
-    """How an agent is to work, besides its task. The runtime decides what is not given."""
+    """How an agent should work, besides its task. The runtime decides about options that are not given."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     system_prompt: str | None = None
-    """Replaces the runtime's own."""
+    """System prompt that replaces the runtime's own."""
     system_append: str | None = None
-    """Added to the end of the system prompt."""
+    """Text that is added to the end of the system prompt."""
     tools_allowed: tuple[str, ...] = ()
-    """The only tools it may use, by the runtime's names. Empty: all of its own."""
+    """The only tools that it may use, by the runtime's names. Empty: all tools of the runtime."""
     tools_denied: tuple[str, ...] = ()
     """Tools that it may not use."""
     tools_permitted: tuple[str, ...] = ()
     """Tools that it may use although `tools_allowed` or the permission mode leaves them out."""
     permission_mode: PermissionMode | None = None
-    """What the agent CLI may do without asking. None: `bypass`, as there is a fence."""
+    """Actions that the agent CLI may do without permission. None: `bypass`, as there is a fence."""
     mcp_servers: tuple[McpServer, ...] = ()
-    """Started inside the sandbox."""
+    """MCP servers that are started inside the sandbox."""
     plugins: tuple[Path, ...] = ()
     """Directories of the agent CLI's plugins, on the host; shown inside, read-only."""
     settings_sources: tuple[SettingsSource, ...] = ()
-    """The agent CLI's own settings that count: hooks, servers and variables that the workspace names (`project`,
-    `local`) then run inside the fence. Empty: none."""
+    """The agent CLI's own settings that apply: hooks, servers and variables that the workspace names (`project`,
+    `local`) then take effect inside the fence. Empty: none."""
     output_schema: dict[str, Any] | None = None
     """JSON Schema of the answer."""
     cli_path: Path | None = None
@@ -55,20 +55,20 @@ class Options(BaseModel):
     cli_args: tuple[str, ...] = ()
     """Further arguments of the agent CLI, unchanged."""
     idle_timeout_s: Seconds | None = None
-    """End an agent CLI that prints nothing for so long."""
+    """Time without output after which an agent CLI is terminated."""
     force: bool = False
     """Use an agent CLI whose version is outside of the tested range."""
 
 
 @frozen
 class OptionSupport:
-    """An option: which runtimes support it, and what gives it."""
+    """An option: which runtimes support it, and how it is set."""
 
     runtimes: frozenset[RuntimeName]
     setting: str = ""
-    """The key of the configuration; empty for an option that is given for one run alone."""
+    """The configuration key; empty for an option that can only be set for a single run."""
     flag: str = ""
-    """The flag on a command line; empty for an option that only files give."""
+    """The command-line flag; empty for an option that can only be set in files."""
 
 
 _ALL: frozenset[RuntimeName] = frozenset({"api", "claude-cli", "claude-sdk", "codex-cli"})
@@ -99,18 +99,18 @@ SUPPORT: Mapping[str, OptionSupport] = {
     "idle_timeout_s": OptionSupport(_CLIS, "client.idle_timeout", "--idle-timeout"),
     "force": OptionSupport(_CLIS, "client.force", "--force"),
 }
-"""All options. One test for each pair of option and runtime."""
+"""All options. There is a test for each pair of option and runtime."""
 
 
 def check_options(runtime: str, given: Iterable[str]) -> None:
     """Check that a runtime supports options.
 
     Args:
-        runtime: Its name.
+        runtime: The runtime's name.
         given: Keys of `SUPPORT`.
 
     Raises:
-        UsageError: It does not support one; names those that do.
+        UsageError: It does not support one of them; the text names runtimes that do.
     """
     for option in given:
         support = SUPPORT[option]

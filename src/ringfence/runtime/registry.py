@@ -1,4 +1,4 @@
-"""The names of runtimes, and the agent CLIs that they run, imported on use."""
+"""Lists the names of runtimes, and the agent CLIs that they run, which are imported on use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, get_args
@@ -26,7 +26,7 @@ def check_runtime(name: str) -> None:
     """Check that there is a runtime `name`.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such runtime.
     """
     if name not in runtime_names():
         raise UsageError(f"there is no runtime {name!r}; there are: {', '.join(runtime_names())}")
@@ -38,7 +38,7 @@ def agent_cli_runtimes() -> tuple[str, ...]:
 
 
 def runs_agent_cli(runtime: str) -> bool:
-    """Return whether a runtime runs an agent CLI in the sandbox, as against our own loop outside of it."""
+    """Return whether a runtime runs an agent CLI in the sandbox, as opposed to the built-in loop outside of it."""
     return runtime in _CLIS
 
 
@@ -51,7 +51,7 @@ def agent_cli_of(runtime: str) -> "AgentCli":
     """Return the agent CLI that the runtime `runtime` runs.
 
     Raises:
-        UsageError: It runs none.
+        UsageError: It runs no agent CLI.
     """
     if runtime not in _CLIS:
         raise UsageError(f"the runtime {runtime!r} runs no agent CLI; these do: {', '.join(_CLIS)}")
