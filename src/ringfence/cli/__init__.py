@@ -1,8 +1,8 @@
-"""The command line: parse, call, render. stdout is data, stderr is talk."""
+"""The command line: commands parse, call and render. stdout is for data, stderr for messages."""
 
 _OBJECTS = 150_000
-"""Allocations before the first garbage collection. A run's imports make 120,000; at Python's default of 700 there are
-170 collections meanwhile, which find nothing and take 50 to 100 ms of the processor."""
+"""Allocations before the first garbage collection. A run's imports make 120,000; at Python's default of 700 they cause
+170 collections, which find nothing and take 50 to 100 ms of processor time."""
 
 
 def delay_collection() -> None:

@@ -34,9 +34,9 @@ _REASONS = (
     (r"Input should be less than or equal to (\S+?)", r"it must be at most \1"),
     (r"Input should be (.+)", r"choose \1"),
 )
-"""Reasons of Typer's, which are pydantic's, and what is printed instead of them."""
+"""Typer's (that is, pydantic's) reasons, and the texts that are printed instead of them."""
 _COMPLETE = "_RINGFENCE_COMPLETE"
-"""The variable by which a shell asks for completions."""
+"""The variable by which a shell requests completions."""
 _SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
 
 
@@ -149,12 +149,12 @@ def _given_value(error: Any) -> str:
             return repr(value if equals else next(words, ""))
         if word[:2] in names:
             return repr(word[2:])  # -n5
-    cause = error.__cause__  # pydantic's, which is not imported for this
+    cause = error.__cause__  # an error of pydantic, which is not imported for this
     return repr(str(cause.errors()[0]["input"])) if hasattr(cause, "errors") else ""
 
 
 def _explain(message: str, given: str) -> str:
-    """Reformat an error of Typer's as the option, the value and the accepted values."""
+    """Reformat an error of Typer as the option, the value and the accepted values."""
     found = re.fullmatch(
         r"Invalid value for '([^']+)'(?: / '[^']+')*: (?:Value error, )?(.*)", message, re.DOTALL
     )

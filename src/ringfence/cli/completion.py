@@ -1,7 +1,7 @@
-"""The values that a shell completes, such as ids of runs and names of sandboxes.
+"""Lists the values that a shell completes, such as ids of runs and names of sandboxes.
 
 They are read from files and tables, without a connection to a daemon or a container engine. A value that cannot be read
-is not offered: an error would be printed in the middle of the line that somebody types.
+is not offered, as an error would be printed in the middle of the line that the user is typing.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import get_args
 from ringfence.errors import RingfenceError
 
 _MAX_RUNS = 50
-"""More would fill the screen; they are the newest."""
+"""Limit, as more would fill the screen; the newest are offered."""
 
 
 def complete_runs() -> list[str]:

@@ -171,7 +171,7 @@ def _scratch() -> Iterator[Path]:
 
 
 def _state(one: dict[str, Any]) -> str:
-    """Describe the state of a backend; only a missing default backend is reported in capitals."""
+    """Describe the state of a backend; a missing backend is reported in capitals only if it is the default."""
     if not one["usable"]:
         word = "CANNOT BE USED" if one["name"] == _DEFAULT else "not available"
         return f"{word}: {one['reason']}"

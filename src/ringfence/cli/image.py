@@ -153,7 +153,7 @@ _TITLES = {
 
 
 def _for_people(document: dict[str, Any]) -> dict[str, Any]:
-    """What `show --json` says, with the figures that belong together in one."""
+    """The document of `show --json`, with related figures grouped."""
     rest = dict(document)
     size, budget = rest.pop("size_bytes"), rest.pop("budget_bytes")
     shown = _size_of(size, budget, is_within=rest.pop("is_within_budget"))
@@ -173,7 +173,7 @@ def _target(name: str) -> "Target":
 
 @frozen
 class _Place:
-    """Which engine is meant."""
+    """The name of the engine."""
 
     engine: str | None
     podman: bool
@@ -181,7 +181,7 @@ class _Place:
 
 @asynccontextmanager
 async def _engine(place: _Place) -> "AsyncIterator[Engine]":
-    """The engine that sandboxes would use: by option, environment and files."""
+    """The engine that sandboxes would use, by option, environment and files."""
     from ringfence.config import Flag, load
     from ringfence.sandbox.docker.client import open_engine
 
@@ -273,7 +273,7 @@ async def _show(name: str, place: _Place) -> dict[str, Any]:
 
 
 async def _remove(names: list[str], stale: bool, every: bool, place: _Place) -> dict[str, bool]:
-    """Remove images; their names, and whether each is gone."""
+    """Remove images; return their names, and whether each is gone."""
     from ringfence.sandbox.docker.image.store import (
         find_image,
         is_current,
@@ -291,5 +291,5 @@ async def _remove(names: list[str], stale: bool, every: bool, place: _Place) -> 
             if image.name not in removed:
                 await remove_image(engine, image)
                 removed[image.name] = image
-        # Asked at the end: what stood on one may have gone after it.
+        # Queried at the end, as images below a removed one may have been removed after it.
         return {name: not await is_there(engine, image) for name, image in removed.items()}

@@ -89,7 +89,7 @@ def confirm(question: str, *, option: str = "--yes") -> bool:
         option: The option that answers it with yes.
 
     Raises:
-        UsageError: Standard input has ended, so nobody can answer.
+        UsageError: Standard input has ended, so no answer is possible.
     """
     try:
         return typer.confirm(question, err=True)
@@ -104,7 +104,7 @@ def confirm(question: str, *, option: str = "--yes") -> bool:
 
 
 def replace_file(file: Path, text: str) -> None:
-    """Write a text file, replacing what is at its path.
+    """Write a text file, replacing any file at its path.
 
     Raises:
         UsageError: The file cannot be written.

@@ -17,12 +17,12 @@ _SCRIPTED = "scripted:"
 
 
 def load_settings(workspace: Path, **options: Any) -> "Effective":
-    """Load the effective configuration: these options over environment, files and defaults.
+    """Load the effective configuration: these options override environment, files and defaults.
 
     Args:
         workspace: The directory in which configuration files are searched.
-        options: Values by their names in `SETTINGS`, as the command line gave them. None, a switch that is off
-            and an empty list count as not given; paths are relative to the current directory.
+        options: Values by their names in `SETTINGS`, as given on the command line. None, a switch that is off and an
+        empty list count as not given; paths are relative to the current directory.
 
     Raises:
         ConfigurationError, UsageError: As `ringfence.config.load`; a file that an option names does not exist.
@@ -57,7 +57,7 @@ def _make_absolute(value: object) -> object:
         return [_make_absolute(each) for each in value]
     if not isinstance(value, Path):
         return value
-    # Links are followed only where `..` needs it: a program's path may be one inside an image.
+    # Links are resolved only if the path contains `..`, as a program's path may be one inside an image.
     return os.path.realpath(value) if ".." in value.parts else str(value.absolute())
 
 
@@ -135,7 +135,7 @@ def _check_files(given: Mapping[str, Any], effective: "Effective") -> None:
 
 
 def warn_about(effective: "Effective") -> None:
-    """Print on stderr each setting that is weaker than the default, and how to end the trust in files that weaken."""
+    """Print on stderr each setting that is weaker than the default, and how to revoke the trust in the files."""
     from ringfence.cli.output import notify
 
     for what, by in effective.loosenings():

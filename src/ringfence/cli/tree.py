@@ -1,4 +1,4 @@
-"""The tree of commands: the name, help line and module of every command.
+"""Defines the tree of commands: the name, help line and module of every command.
 
 Help and completion of names read only this table. A command's module is imported when the command is used or its own
 help is shown.
@@ -189,16 +189,16 @@ RENAMED: Mapping[str, str] = {
     "policy": "config policy",
     "trust": "config trust",
 }
-"""Names of version 0.1, which version 0.2 answers with the new ones."""
+"""Names of version 0.1, for which version 0.2 reports the new ones."""
 
 
 class CommandGroup(TyperGroup):
-    """Commands below a name; at the root below none."""
+    """A group of commands below a name; at the root, all commands."""
 
     path = ""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 -- as Typer calls it
-        """The names below this one, as the table orders them."""
+        """The names below this one, in the order of the table."""
         if not self.path:
             return [name for names in SECTIONS.values() for name in names]
         start = f"{self.path} "
@@ -216,10 +216,10 @@ class CommandGroup(TyperGroup):
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the words name.
+        """Find the command that the words name.
 
         Raises:
-            UsageError: It has another name since.
+            UsageError: It was renamed.
         """
         name, names = args[0], self.list_commands(ctx)
         if name not in names and not name.startswith("-") and not ctx.resilient_parsing:
@@ -231,7 +231,7 @@ class CommandGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the names with their help lines; at the root below headings."""
+        """Write the names with their help lines; at the root, below headings."""
         sections = SECTIONS if not self.path else {"Commands": self.list_commands(ctx)}
         for heading, names in sections.items():
             with formatter.section(heading):
@@ -272,7 +272,7 @@ def refuse_renamed(words: Sequence[str]) -> None:
     """Refuse a name of version 0.1.
 
     Raises:
-        UsageError: The command has another name since, which the message names.
+        UsageError: The command was renamed; the message gives the new name.
     """
     for count in (2, 1):
         old, more = " ".join(words[:count]), words[count:2]

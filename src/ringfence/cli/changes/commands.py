@@ -137,7 +137,7 @@ def undo(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOpt
 
 @contextmanager
 def _named_next_step(record: "WorkRecord", command: str) -> "Iterator[None]":
-    """Add the commands that show and overwrite the files that are in the way.
+    """Add advice to an error about files in the way: the commands that show and overwrite them.
 
     Raises:
         RingfenceError: Files are in the way.
@@ -174,7 +174,7 @@ def _load(run: str, command: str, *, everywhere: bool) -> "tuple[WorkRecord, Pat
 
     Raises:
         UsageError: The run has not ended.
-        RingfenceError: The run changed nothing to apply or undo, or was interrupted and not inspected yet.
+        RingfenceError: The run has no changes to apply or undo, or was interrupted and not inspected yet.
     """
     import anyio
 

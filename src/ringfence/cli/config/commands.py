@@ -1,4 +1,4 @@
-"""`ringfence config`, `ringfence config trust`, `ringfence init`: what is configured, why, and whom one trusts."""
+"""`ringfence config`, `ringfence config trust`, `ringfence init`: shows, trusts and creates configuration files."""
 
 import os
 from pathlib import Path
@@ -71,7 +71,7 @@ def prices(
 
 
 def _price_rows(effective: "Effective") -> "Iterator[dict[str, Any]]":
-    """Each model with its price as it holds here; those of the configuration first."""
+    """Each model with its effective price; those of the configuration first."""
     from ringfence.job.resolution import prices_of
     from ringfence.model.prices import LISTED
 
@@ -114,7 +114,7 @@ def _price_row(name: str, price: "Price") -> dict[str, Any]:
 
 
 def _price_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """One line of the table; a second price is that of long prompts."""
+    """Format one line of the table; a second price is for long prompts."""
     long = row["long_prompt"]
 
     def money(key: str) -> str:
@@ -185,7 +185,7 @@ def init(
 
 
 def _rows(effective: "Effective") -> list[tuple[str, str, "Origin"]]:
-    """Key, value and origin of everything, in the order of the models, without secrets."""
+    """Key, value and origin of all settings, in the order of the models, without secrets."""
     from ringfence.config.fields import all_fields
 
     fields = all_fields()

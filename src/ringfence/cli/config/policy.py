@@ -1,4 +1,4 @@
-"""`ringfence config policy`: the policy of a sandbox before one is opened, and what may be reached from inside."""
+"""`ringfence config policy`: shows the policy of a sandbox before it is opened, and what can be reached from inside."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -160,8 +160,8 @@ async def _inspect(spec: "SandboxSpec", protect: "Sequence[str]") -> dict[str, o
     opened = open_workspace(spec.workspace, spec.mode, state=state_dir(), holder=None, traits=traits)
     async with opened as workspace:
         placement = protected_placement(workspace, protect)
-    # An empty sandbox tells how limits are enforced and what is shown; the workspace is not touched.
-    # What may be refused of it is printed all the same.
+    # An empty sandbox shows how limits are enforced and what is shown; the workspace is not touched.
+    # The policy is printed even if the sandbox would be refused.
     refused = await limit_refusal(spec)
     empty = {"workspace": None, "mode": None, **({"soft_limits": True} if refused else {})}
     async with Sandbox.start(spec.model_copy(update=empty)) as sandbox:
@@ -195,7 +195,7 @@ _SHAPE = "{url: ADDRESS, allowed: true or false}, and perhaps method"
 
 
 class Expectation(BaseModel):
-    """One of them."""
+    """One expectation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -205,10 +205,10 @@ class Expectation(BaseModel):
 
 
 def read_expectations(file: Path) -> list[Expectation]:
-    """The expectations in a file.
+    """Read the expectations in a file.
 
     Raises:
-        ConfigurationError: It cannot be read, or an item is none; with its place.
+        ConfigurationError: It cannot be read, or an item is not an expectation; the message names its position.
     """
     from ringfence.config.document import read_regular_file
     from ringfence.config.yaml import parse_value

@@ -60,7 +60,7 @@ def start_loop(
             raise UsageError(
                 "the planner's stories need your approval: add --yes, or run the command on a terminal"
             )
-        anyio.run(check_start, workspace.resolve(), effective, settings)  # before a planner is paid
+        anyio.run(check_start, workspace.resolve(), effective, settings)  # before a planner causes cost
         drafted = anyio.run(draft, goal, workspace, effective, settings, notify)
         plan, done = _approve_stories(drafted, is_approved=is_approved), [drafted.step]
     elif prd is not None:
@@ -152,7 +152,7 @@ async def _run_to_end(
 def resume_loop(
     loop_ref: str | None, limits: Mapping[str, Any], flags: "Sequence[Flag]", *, json: bool
 ) -> int:
-    """Resume a loop, with new limits or models where they are given, and return its exit code."""
+    """Resume a loop, with new limits or models if they are given, and return its exit code."""
     import anyio
 
     return anyio.run(_resume, loop_ref, limits, flags, json)

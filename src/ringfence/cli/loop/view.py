@@ -53,7 +53,7 @@ class LoopView:
         self._output_closed = False
 
     def attach(self, store: "LoopStore", *, is_resumed: bool) -> None:
-        """Print each event of a loop that this process runs; of a resumed loop, its state in one line before."""
+        """Print each event of a loop that this process runs; for a resumed loop, first its state in one line."""
         if is_resumed:
             self._last = store.events[-1].number if store.events else 0
             counts = Counter(story.state.value for story in store.stories)
@@ -62,7 +62,7 @@ class LoopView:
         store.subscribe(lambda event: self._print_events([event], store.loop))
 
     async def follow(self) -> None:
-        """Print the events of a loop that another process runs, until no process runs it any more."""
+        """Print the events of a loop that another process runs, until no process runs it."""
         from ringfence.loop.control import follow_worker
 
         await follow_worker(self._directory, self.print_new)
@@ -87,7 +87,7 @@ class LoopView:
             notify(f"loop {report.id}  {report.state}: {report.reason}")
 
     def print_new(self) -> None:
-        """Print the events since the last one that was printed, as the database has them."""
+        """Print the events in the database since the last one that was printed."""
         from ringfence.loop.store import read_events, read_overview
 
         events = read_events(self._directory, self._last)
@@ -100,7 +100,7 @@ class LoopView:
             self._print_unless_closed(partial(self._print, event, row.created_ms))
 
     def _print_unless_closed(self, print_: Callable[[], None]) -> None:
-        """Print, unless an earlier write found that the output is closed."""
+        """Print, unless an earlier write failed because the output was closed."""
         try:
             if not self._output_closed:
                 print_()
@@ -170,7 +170,7 @@ def _outside_warning(story: "StoryReport") -> str:
 def _summary(
     directory: "LoopDirectory", report: "LoopReport", problem: "RingfenceError | None"
 ) -> dict[str, Any]:
-    """Collect how a loop ended, and the files and commands that follow from it."""
+    """Collect how a loop ended, with the relevant files and commands."""
     from ringfence.loop.report.files import PAGE
     from ringfence.loop.report.text import next_steps
     from ringfence.loop.state import EXIT_CODES, LoopState

@@ -24,7 +24,7 @@ Line = tuple[str, str]
 """A line and its style."""
 
 CALL = "cyan"
-"""Style of the action, as against its reason."""
+"""Style of the action, as opposed to its reason."""
 _HEAD, _TAIL = 4, 8
 _COMMAND_LINES = 6
 _ARGUMENT_CHARS = 120
@@ -167,7 +167,7 @@ def permission_lines(event: PermissionDecided) -> list[Line]:
 
 
 def resumed_lines(event: SessionResumed) -> list[Line]:
-    """Format which session is resumed, and what differs from then."""
+    """Format which session is resumed, and which settings differ."""
     how = "forks" if event.is_forked else "resumes"
     lines = [(f"  {how} the session of run {event.run}", "dim")]
     return [*lines, *((f"    {difference}", "yellow") for difference in event.differences)]

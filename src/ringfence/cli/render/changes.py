@@ -1,4 +1,4 @@
-"""How changes to a workspace are shown, and what writing them back came to."""
+"""Prints changes to a workspace, and the result of applying or undoing them."""
 
 import shlex
 import sys
@@ -21,7 +21,7 @@ _UNKEPT_SHOWN = 100
 
 
 def show_unkept(diff: "Diff") -> None:
-    """Tell what differs and is in no patch."""
+    """Print the differences that are in no patch."""
     for unkept in diff.unkept[:_UNKEPT_SHOWN]:
         notify(f"in no patch: {unkept}")
     if len(diff.unkept) > _UNKEPT_SHOWN:
@@ -29,12 +29,12 @@ def show_unkept(diff: "Diff") -> None:
 
 
 def show_stat(diff: "Diff") -> None:
-    """Print the files and how many lines."""
+    """Print the files with their numbers of lines."""
     print_lines(_stat_line(change) for change in diff.files)
 
 
 def show_committed(files: "Sequence[CommittedFile]") -> None:
-    """Say which files only commits change. On stderr: what is on stdout is in the workspace."""
+    """Print the files that only commits change, on stderr, as stdout lists changes in the workspace."""
     for file in files[:_UNKEPT_SHOWN]:
         lines = "binary" if file.binary else f"+{file.insertions} -{file.deletions}"
         told = "in a commit before the last" if file.is_earlier else f"{file.kind:<10} {lines:<12}"
@@ -44,7 +44,7 @@ def show_committed(files: "Sequence[CommittedFile]") -> None:
 
 
 def show_patch(patch: bytes, *, raw: bool) -> None:
-    """Print a patch as it is, or for people: files of text first, of binary ones no more than name and size."""
+    """Print a patch unchanged, or for people: text files first, binary ones only by name and size."""
     if raw:
         sys.stdout.buffer.write(patch)
         return
@@ -55,7 +55,7 @@ def show_patch(patch: bytes, *, raw: bool) -> None:
 
 
 def _files_of(lines: "Iterable[bytes]") -> "Iterator[list[bytes]]":
-    """The lines of a patch, file by file. No line of a file's contents begins as the first line of its part does."""
+    """The lines of a patch by file. No line of a file's contents begins like the first line of a file's part."""
     part: list[bytes] = []
     for line in lines:
         if line.startswith(b"diff --git ") and part:
@@ -67,7 +67,7 @@ def _files_of(lines: "Iterable[bytes]") -> "Iterator[list[bytes]]":
 
 
 def _folded(lines: list[bytes]) -> tuple[list[bytes], bool]:
-    """What is shown of a file's part of a patch, and whether the file is binary."""
+    """The lines to show of a file's part of a patch, and whether the file is binary."""
     start = next((number for number, line in enumerate(lines) if line == b"GIT binary patch"), None)
     if start is None:
         return lines, False
@@ -82,13 +82,13 @@ def _stat_line(change: "FileChange") -> str:
 
 
 def print_lines(lines: "Iterable[str]") -> None:
-    """Print lines that hold names from a workspace."""
+    """Print lines that contain names from a workspace."""
     for line in lines:
         typer.echo(visible(line, one_line=True))
 
 
 def report_restored(verb: str, done: str, restored: "Restored", *, whose: str = "the run") -> None:
-    """Tell what was written to the workspace, and what was not."""
+    """Print what was written to the workspace, and what was not."""
     from ringfence.sandbox.workspace.protect.flags import reason
 
     files, repositories = restored.diff.files, restored.repositories
@@ -136,7 +136,7 @@ def report_restored(verb: str, done: str, restored: "Restored", *, whose: str = 
 
 
 def _notify_first(label: str, lines: "Sequence[str]") -> None:
-    """Print the first lines, and how many there are beyond them."""
+    """Print the first lines, and the number of further ones."""
     for line in lines[:_KEPT_SHOWN]:
         notify(f"{label}: {line}")
     if len(lines) > _KEPT_SHOWN:

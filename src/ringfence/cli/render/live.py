@@ -79,7 +79,7 @@ _SPEECH = {TextStreamed: "", ThinkingStreamed: "dim italic"}
 
 
 class UsageMeter(Used):
-    """Sums up what a run has used so far, from its events, and formats it against its limits.
+    """Sums up a run's usage so far from its events, and formats it with its limits.
 
     Args:
         limits: The limits of the run.
@@ -151,7 +151,7 @@ class LiveView:
             self._print(line, style)
 
     async def tick(self) -> None:
-        """On a terminal, show what is running and for how long, until cancelled."""
+        """On a terminal, show the current activity and its duration, until cancelled."""
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             return
         with suppress(OSError):  # the terminal was closed; the run continues
@@ -176,7 +176,7 @@ class LiveView:
         self._status.update(shown, refresh=True)
 
     def _status_line(self) -> str | None:
-        """What is running and for how long; None if nothing is."""
+        """The current activity and its duration; None if there is none."""
         if not self._running:
             if self._model_wait_start is None:
                 return None

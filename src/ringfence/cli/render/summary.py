@@ -1,7 +1,7 @@
-"""The end of a run: outcome, changes, what was used, flagged files, and the command to use next.
+"""Prints the end of a run: outcome, changes, usage, flagged files, and the next command.
 
-An agent can make thousands of files that run on the user's machine, to bury one. So each reason why a file is flagged
-has its turn before another gets a second line.
+An agent can create thousands of files that run on the user's machine in order to hide one. So the list alternates
+between the reasons why files are flagged: none gets a second line before each has one.
 """
 
 import os
@@ -30,7 +30,7 @@ _GOOD = {"succeeded": "bold green", "unverified": "bold yellow", "ended": "bold"
 
 
 def print_summary(console: "Console", result: "RunResult") -> None:
-    """Print how a run ended; where the reader has left, how it ended goes to stderr."""
+    """Print how a run ended; on stderr if the reader of stdout has left."""
     from ringfence.cli.render.console import print_line
 
     lines = work_lines(result.work, result.run_dir) if result.work is not None else []
@@ -51,7 +51,7 @@ def print_summary(console: "Console", result: "RunResult") -> None:
 
 
 def report_end(result: "RunResult") -> None:
-    """How a run ended, in a line on stderr: nobody reads stdout."""
+    """Print how a run ended in one line on stderr, as stdout has no reader."""
     notify(f"{result.state.value}: {result.reason}; record: {result.run_dir}")
 
 
@@ -64,7 +64,7 @@ def usage_text(ended: "JobEnded") -> str:
 
 
 def work_lines(work: "WorkExported", run_dir: Path) -> list[tuple[str, str]]:
-    """What a run made, as lines and their styles; each command in them works where the files are."""
+    """The results of a run as lines and their styles; each command in them works in the directory of the files."""
     short = run_dir.name[-8:]
     lines = [(f"note: {note}", "yellow") for note in work.notes]
     if not work.files_changed and not work.files_changed_by_commits and not work.refs:
@@ -81,7 +81,7 @@ def work_lines(work: "WorkExported", run_dir: Path) -> list[tuple[str, str]]:
 
 
 def how_to_apply(work: "WorkExported | None", run_dir: Path) -> str | None:
-    """What brings the files that a run changed into the workspace; None where they are there already."""
+    """The command that applies a run's changes to the workspace; None if they are already there."""
     record = None if work is None or not work.files_changed else _record(run_dir)
     if record is None or record.mode != "clone":
         return None
@@ -89,7 +89,7 @@ def how_to_apply(work: "WorkExported | None", run_dir: Path) -> str | None:
 
 
 def how_to_undo(work: "WorkExported | None", run_dir: Path) -> str | None:
-    """What takes a run's changes back out of the workspace; None where there are none in it."""
+    """The command that undoes a run's changes in the workspace; None if it contains none."""
     record = None if work is None or not work.files_changed else _record(run_dir)
     if record is None or record.mode == "clone":
         return None
@@ -97,20 +97,20 @@ def how_to_undo(work: "WorkExported | None", run_dir: Path) -> str | None:
 
 
 def commit_lines(work: "WorkExported", run_dir: Path) -> list[str]:
-    """The refs of a run's commits, each with the command that takes them over.
+    """The refs of a run's commits, each with the command that merges them.
 
-    Where files were changed that run on the user's machine, the command shows these instead.
+    If files were changed that run on the user's machine, the command shows these instead.
     """
     look = f"ringfence diff {run_dir.name[-8:]} --flagged" if work.runs_on_your_machine else ""
     return [f"commits: {ref}  ({look or commit_command(ref, run_dir)})" for ref in work.refs]
 
 
 def commit_command(ref: str, run_dir: Path) -> str:
-    """What takes the commits of a run's ref into the user's branch.
+    """The command that adds the commits of a run's ref to the user's branch.
 
-    Where the files are in the workspace already, git would refuse to merge over them. So the index is set to the
-    commit, which leaves the files alone, and the branch moves forward to it; this cannot be done with a branch that
-    was not checked out, which is shown instead. The command works in the current directory and for this user.
+    If the files are already in the workspace, git would refuse to merge over them. So the index is set to the
+    commit, which leaves the files alone, and the branch moves forward to it; this is impossible for a branch that is
+    not checked out, which is shown instead. The command works in the current directory and for this user.
     """
     record, name = _record(run_dir), shlex.quote(ref)
     if record is None:
@@ -123,7 +123,7 @@ def commit_command(ref: str, run_dir: Path) -> str:
     if record.base_commit is None:  # the branch has no commit yet
         return f"! {git} rev-parse -q --verify HEAD && {git} reset -q {name}"
     steps = (
-        f"{git} merge-base --is-ancestor HEAD {name}",  # before anything is touched
+        f"{git} merge-base --is-ancestor HEAD {name}",  # before anything is changed
         f"{git} restore --staged --source {name} :/",
         f"{git} merge --ff-only {name}",
     )
@@ -131,13 +131,13 @@ def commit_command(ref: str, run_dir: Path) -> str:
 
 
 def _git(workspace: Path) -> str:
-    """How git is called on a workspace: from another directory by its path, and by root as the workspace's owner."""
+    """The git command for a workspace: from another directory with its path, and for root as the workspace's owner."""
     words = ["git"]
     with suppress(OSError):  # one of the two directories is gone
         if not Path.cwd().is_relative_to(workspace):
             words += ["-C", str(workspace)]
         owner = workspace.stat()
-        if os.geteuid() == 0 != owner.st_uid:  # git does not work for root on the repository of another user
+        if os.geteuid() == 0 != owner.st_uid:  # git refuses to work for root on another user's repository
             words = [
                 "setpriv",
                 f"--reuid={owner.st_uid}",
@@ -158,7 +158,7 @@ def _record(run_dir: Path) -> "WorkRecord | None":
 
 
 def _current_branch(workspace: Path) -> str | None:
-    """The branch that is checked out, `HEAD` where a commit is; None where that cannot be read."""
+    """The branch that is checked out, or `HEAD` if a commit is; None if that cannot be read."""
     from ringfence.sandbox.workspace.git.layout import find_git, read_small
 
     layout = find_git(workspace)
@@ -174,7 +174,7 @@ _LINES = 20
 
 
 def warnings(paths: Sequence[str], run_id: str) -> list[str]:
-    """A line for each flagged path; where there are many, one for each directory, and not for all of those."""
+    """A line for each flagged path; if there are many, one for each directory, up to a limit."""
     if len(paths) <= _LINES:
         return [f"{WARNING}: {path}" for path in paths]
     groups = _in_turn(_by_directory(paths))
@@ -198,7 +198,7 @@ def listing(paths: Iterable[str], record: "WorkRecord") -> Iterator[str]:
 
 
 def _by_directory(paths: Iterable[str]) -> list[tuple[str, str, int]]:
-    """Reason, what to show and how many files, for each reason and directory that has some."""
+    """Reason, text and number of files, for each reason and each directory that has such files."""
     from ringfence.sandbox.workspace.protect.flags import reason
 
     first: dict[tuple[str, str], str] = {}

@@ -1,4 +1,4 @@
-"""Prints a journal's events as people read them. Every text in it is escaped: an agent wrote most of it."""
+"""Prints a journal's events for people. Every text is escaped, as an agent wrote most of it."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ _INDENT = "    "
 
 
 def print_event(console: "Console", event: Event, time: datetime | None) -> None:
-    """Print an event as some lines of a transcript; one that was read elsewhere with the time it had there.
+    """Print an event as lines of a transcript; an imported event with its original time.
 
     On a terminal a title is cut to its line and a body is wrapped under its indent, so that no text of an
     agent begins at the left edge, where the titles stand. Elsewhere no line is cut or wrapped.

@@ -1,4 +1,4 @@
-"""A run that ended with a question: the person at the terminal answers, or reads how to resume the run."""
+"""Asks the user the question with which a run ended, or prints how to resume the run."""
 
 import shlex
 import sys
@@ -20,10 +20,10 @@ _CONTINUE = "continue"
 
 
 def ask(result: "RunResult", *, is_interactive: bool) -> "QuestionAnswered | None":
-    """Ask the person at the terminal; without one, print the command that resumes the run.
+    """Ask the user at the terminal; without a terminal, print the command that resumes the run.
 
     Returns:
-        The answer; None if the run is not to be resumed now.
+        The answer; None if the run should not be resumed now.
     """
     question = result.question
     assert question is not None
@@ -53,7 +53,7 @@ def ask(result: "RunResult", *, is_interactive: bool) -> "QuestionAnswered | Non
 
 
 def _is_allowed(rule: "Rule") -> bool:
-    """Ask about a rule. To deny it and to quit are the same: the run has ended, and can be resumed."""
+    """Ask about a rule. Denying it has the same effect as quitting: the run has ended, and can be resumed."""
     choice = typer.prompt(
         f"The agent asks to {rule}. Allow it for this run (a), deny it (d), or quit (q)?",
         default="q",
@@ -68,7 +68,7 @@ def _reply() -> str:
 
 
 def how_to_resume(result: "RunResult", question: "Question") -> str:
-    """Return the command that resumes a run and grants what it asks for."""
+    """Return the command that resumes a run and grants its request."""
     rule = question.granted
     words = ["ringfence", "run", "--resume", result.run_id[-8:], *(rule.options if rule is not None else [])]
     task = shlex.quote(_CONTINUE) if rule is not None else "'YOUR ANSWER'"

@@ -92,7 +92,7 @@ async def _run(
     json: bool,
     wait_s: float,
 ) -> int:
-    """Run an agent; where it asks a question and the person at the terminal allows it, resume it."""
+    """Run an agent; if it asks a question and the user at the terminal allows it, resume the run."""
     import anyio.to_thread
 
     from ringfence.job.resolution import resolved_agent_request
@@ -166,7 +166,7 @@ def _print_answer(result: "RunResult") -> None:
     if sys.stdout.isatty() or not (result.final_text or result.structured_output):
         return
     text = result.final_text if result.structured_output is None else safe_json(result.structured_output)
-    with suppress(OSError):  # the reader of stdout has closed it
+    with suppress(OSError):  # stdout was closed by its reader
         sys.stdout.write(f"{visible(text)}\n")
         sys.stdout.flush()
 

@@ -1,7 +1,7 @@
 """Finds the run that a command acts on.
 
-`last` is the newest run on this workspace that opened a sandbox, for every command: a run that was refused before has
-changed and logged nothing, and is named by its id.
+For every command, `last` is the newest run on this workspace that opened a sandbox: a run that was refused before that
+has changed and logged nothing, and can only be named by its id.
 """
 
 from collections.abc import Iterator
@@ -91,7 +91,7 @@ def nothing_changed(path: Path, command: str) -> str | None:
 
 
 def how_to_stop(run: Path) -> str:
-    """The next step for a run that has to end first: what stops it, by who started it."""
+    """The next step for a run that has to end first: how to stop it, depending on what started it."""
     from ringfence.job.run_process import is_terminable
     from ringfence.sandbox.supervisor.directory import find_by_run
 
@@ -107,7 +107,7 @@ def _has_changes(record: "WorkRecord", command: str) -> bool:
     from ringfence.config.paths import state_dir
     from ringfence.sandbox.workspace.record import has_changes
 
-    return has_changes(record, state_dir(), in_files=command == "undo")  # which does not revert commits
+    return has_changes(record, state_dir(), in_files=command == "undo")  # undo does not revert commits
 
 
 def _is_pending(run: Path, command: str) -> bool:
@@ -124,7 +124,7 @@ def _is_pending(run: Path, command: str) -> bool:
     record, is_undone = load_record(run), undone_marker(run).exists()
     if record.after is None or not _has_changes(
         record, command
-    ):  # of an interrupted run, `diff` has to be seen first
+    ):  # for an interrupted run, `diff` is required first
         return record.after is None and command == "diff"
     if command == "diff":
         return not is_undone
@@ -168,7 +168,7 @@ def _workspace(path: Path) -> str | None:
 
 
 def _loop_of(path: Path) -> str | None:
-    """The id of the loop that a record is of; None if it is that of a run."""
+    """The id of the loop that a record belongs to; None for a run's record."""
     from ringfence.journal import creation_of
 
     created = creation_of(path)

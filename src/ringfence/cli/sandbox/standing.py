@@ -126,7 +126,7 @@ async def execute_in(
 
 
 def _report_refused(name: str, refusals: "Iterable[Refusal]") -> None:
-    """Print what was refused while a command ran, because many programs do not report why they failed."""
+    """Print requests that were refused while a command ran, as many programs do not report why they failed."""
     for refusal in refusals:
         notify(refusal.line if refusal.grant is None else f"refused: {refusal.line}")
     grants = {refusal.grant for refusal in refusals}
@@ -137,7 +137,7 @@ def _report_refused(name: str, refusals: "Iterable[Refusal]") -> None:
 
 
 async def change_egress_rule(name: str, action: str, rule: str) -> int:
-    """Change what a standing sandbox may reach.
+    """Change which addresses a standing sandbox may reach.
 
     Raises:
         UsageError: There is no sandbox of that name, or the rule is not valid.
@@ -185,7 +185,7 @@ async def remove_standing(name: str) -> None:
         return
     directory = await find_standing(name)
     state = None
-    with suppress(RecordError):  # written by another version; the sandbox can be stopped all the same
+    with suppress(RecordError):  # written by another version; the sandbox can still be stopped
         state = directory.read_state()
     if not await end_sandbox(directory):
         process = "" if state is None else f" (process {state.pid})"
