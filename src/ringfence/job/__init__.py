@@ -1,1 +1,1 @@
-"""One run of one agent: lifecycle, limits, verification, store."""
+"""Jobs: one run of one agent, with its lifecycle, limits, verification and store."""

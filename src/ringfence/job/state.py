@@ -52,7 +52,7 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
     """It was stopped before its end: by the user, or because its job was cancelled."""
     INTERRUPTED = "interrupted"
-    """The process that executed the run died or was told to end."""
+    """The process that executed the run died or was requested to end."""
 
     @property
     def is_terminal(self) -> bool:

@@ -20,7 +20,7 @@ async def cancel(directory: LoopDirectory, notify: Notify, *, is_named: bool) ->
     Args:
         directory: The loop's directories.
         notify: Called with the reason if the branch cannot be delivered or no report can be written.
-        is_named: Whether the user named the loop. If so, a loop that is already cancelled is no error.
+        is_named: Whether the user named the loop. If so, an already cancelled loop is not an error.
 
     Returns:
         A line for the user.

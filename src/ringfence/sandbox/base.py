@@ -92,7 +92,7 @@ class EndReason:
 
 @frozen
 class Usage:
-    """The total usage of all processes inside, by the kernel's counters; None where there is no counter."""
+    """The total usage of all processes inside, by the kernel's counters; None if there is no counter."""
 
     memory_bytes: int | None = None
     cpu_s: float | None = None
@@ -219,7 +219,7 @@ class Traits:
     is_fence: bool = True
     """False for the bare host, which is chosen only by name."""
     needs_image: bool = False
-    """Whether sandboxes are made of an image, which a spec must name, and have the settings of a container engine."""
+    """Whether sandboxes are made from an image, which a spec must name, and have a container engine's settings."""
     unseen: str | None = None
     """Why the host's directories cannot be mounted, so that workspaces are uploaded and downloaded; None if they can."""
     unenforced: Mapping[str, str] = field(default_factory=dict)
@@ -246,7 +246,7 @@ class Backend(ABC):
 
         Raises:
             SandboxStartFailed: With what to do about it.
-            PolicyRefused: A limit that was asked for cannot be enforced.
+            PolicyRefused: An explicit limit cannot be enforced.
         """
 
     @abstractmethod

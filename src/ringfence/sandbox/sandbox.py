@@ -115,7 +115,7 @@ class Sandbox:
             spec: The requested sandbox.
 
         Raises:
-            UsageError: It is no spec; or a field of it has no effect without a run: the model's API, credentials in
+            UsageError: It is not a spec; or a field has no effect without a run: the model's API, credentials in
                 requests.
             PolicyRefused: The spec breaks a rule, a limit cannot be enforced, or another run writes to the workspace.
             SandboxStartFailed: The machine cannot do it; the text says what to install or allow.

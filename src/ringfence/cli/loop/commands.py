@@ -1,4 +1,4 @@
-"""`ringfence loop`: stories in, a verified branch out."""
+"""`ringfence loop`: turns stories into a verified branch."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal

@@ -132,7 +132,7 @@ def export_plan(loop_ref: str | None, file: Path, *, force: bool) -> None:
     """Write a copy of the stories with their progress.
 
     Raises:
-        UsageError: The file is the loop's own source, or, without `force`, exists and is no export of these stories.
+        UsageError: The file is the loop's own source, or, without `force`, exists and is not an export of these stories.
         InfrastructureFault: It cannot be written.
     """
     from ringfence.loop.story import export

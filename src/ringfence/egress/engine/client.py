@@ -54,7 +54,7 @@ class EngineResponse:
         """Return the body as JSON.
 
         Raises:
-            EngineError: It is no JSON, or larger than any response should be.
+            EngineError: It is not JSON, or larger than any response should be.
         """
         data = bytearray()
         async for piece in self.body():

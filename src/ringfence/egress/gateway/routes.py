@@ -1,6 +1,6 @@
 """The calls of the models' APIs that the gateway forwards, and its answers to all others.
 
-Pure. What is not in the table is rejected, by an error in the form of the API's own, so that clients show and handle it.
+Pure. Calls that are not in the table are rejected by an error in the API's own form, so that clients can handle it.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""HTTP in the gate: one client for what leaves, one server for what comes from inside, one set of rules."""
+"""HTTP in the gate: one client for outgoing requests, one server for requests from inside, one set of rules."""

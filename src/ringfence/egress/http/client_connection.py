@@ -37,7 +37,7 @@ class ClientConnection:
         """Return the next part of the response.
 
         Raises:
-            h11.RemoteProtocolError: There is none: the connection ended, or is not HTTP any more.
+            h11.RemoteProtocolError: There is none, as the connection ended or is no longer HTTP.
         """
         while (event := self._http.next_event()) is h11.NEED_DATA:
             try:

@@ -1,1 +1,1 @@
-"""The forward proxy: what a process inside may reach on the web, by rules; everything else is refused with a reason."""
+"""The forward proxy, which lets processes inside reach web hosts by rules, and refuses all others with a reason."""

@@ -37,7 +37,7 @@ class CriterionVerdict(Answer):
 
 
 class Verdict(Answer):
-    """The judge's answer. It alone lets nothing pass: see `check_evidence`."""
+    """The judge's answer, which is not sufficient by itself: see `check_evidence`."""
 
     criteria: list[CriterionVerdict] = Field(max_length=ITEMS_LIMIT)
     overall: Literal["pass", "reject"]

@@ -268,7 +268,7 @@ class Toolchains:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether a path exists and is no link: the target of a link is not in the table."""
+    """Whether a path exists and is not a link, whose target would not be in the table."""
     try:
         return not stat.S_ISLNK(path.lstat().st_mode)
     except OSError:

@@ -91,7 +91,7 @@ def plan(
 
 
 def hierarchies(proc: Path, pid: str = "self") -> list[Hierarchy]:
-    """All visible trees that `pid` is in; empty where there are none."""
+    """All visible trees that `pid` is in; empty if there are none."""
     try:
         # Other users choose the names of mounts and groups: any bytes but line ends.
         mounts = (proc / "self" / "mountinfo").read_text(errors="surrogateescape")

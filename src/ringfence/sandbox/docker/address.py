@@ -38,7 +38,7 @@ class TlsFiles:
         """Create the SSL context for connections.
 
         Raises:
-            SandboxStartFailed: A file cannot be read or is no certificate.
+            SandboxStartFailed: A file cannot be read or is not a certificate.
         """
         try:
             context = ssl.create_default_context(cafile=str(self.authority) if self.authority else None)

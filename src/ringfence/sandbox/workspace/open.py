@@ -410,10 +410,10 @@ def choose_user_and_mode(
     """Choose the host user as which a sandbox runs, and how the workspace is shown to it.
 
     ========  ==================  =========================  ==================================
-    caller    workspace of        runs as                    mode, unless another is asked for
+    caller    workspace of        runs as                    mode, unless another is requested
     ========  ==================  =========================  ==================================
     a user    the caller          the caller                 `bind`
-    a user    somebody else       the caller                 `clone`; `bind` is refused
+    a user    another user        the caller                 `clone`; `bind` is refused
     root      a user              that user                  `bind`
     root      root                the reserved id            `clone`; `bind` by an idmapped mount
     ========  ==================  =========================  ==================================
