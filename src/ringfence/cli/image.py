@@ -258,8 +258,8 @@ async def _show(name: str, place: _Place) -> dict[str, Any]:
 
     async with _engine(place) as engine:
         image = await find_image(engine, name)
-        said = await engine.image(image.id)
-    config = said.get("Config") or {}
+        description = await engine.image(image.id)
+    config = description.get("Config") or {}
     known = target_facts(image.target)
     return {
         **_row(image),
@@ -267,7 +267,7 @@ async def _show(name: str, place: _Place) -> dict[str, Any]:
         "user": config.get("User", ""),
         "entrypoint": list(config.get("Entrypoint") or ()),
         "command": list(config.get("Cmd") or ()),
-        "layers": len((said.get("RootFS") or {}).get("Layers") or ()),
+        "layers": len((description.get("RootFS") or {}).get("Layers") or ()),
         "needs": dict(known.needs) if known else {},
     }
 

@@ -53,11 +53,11 @@ async def open_pull_request(source: Path, branch: str, *, title: str, report: Pa
     gh = [gh_program(source), "pr"]
     # An earlier process may have opened it and died. `@me` excludes strangers, whose forks may have such a branch.
     known = ["--head", branch, "--author", "@me", "--state", "all", "--json", "url", "--jq", ".[].url"]
-    said = await _run(source, [*gh, "list", *known])
-    if not said.strip():
+    output = await _run(source, [*gh, "list", *known])
+    if not output.strip():
         words = ["--head", branch, "--title", title, "--body-file", str(report), *where]
-        said = await _run(source, [*gh, "create", *words])
-    return said.strip().splitlines()[-1] if said.strip() else branch
+        output = await _run(source, [*gh, "create", *words])
+    return output.strip().splitlines()[-1] if output.strip() else branch
 
 
 async def _run(source: Path, words: list[str]) -> str:

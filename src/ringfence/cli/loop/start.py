@@ -102,8 +102,8 @@ async def _start(
     from ringfence.loop.start import begin
 
     settings = await with_second_writer(effective, settings, workspace, notify)
-    begun = begin(plan, workspace, effective=effective, settings=settings, notify=notify, done=done)
-    return await _run_to_end(begun, effective, settings, json=json)
+    starting = begin(plan, workspace, effective=effective, settings=settings, notify=notify, done=done)
+    return await _run_to_end(starting, effective, settings, json=json)
 
 
 async def _run_to_end(
@@ -133,12 +133,12 @@ async def _run_to_end(
         )
         runs.stop()
 
-    async with beginning as begun, anyio.create_task_group() as tasks:
-        view = LoopView(begun.directory, json=json)
-        view.attach(begun.store, is_resumed=is_resumed)
+    async with beginning as started, anyio.create_task_group() as tasks:
+        view = LoopView(started.directory, json=json)
+        view.attach(started.store, is_resumed=is_resumed)
         await tasks.start(handle_interrupts, interrupt)
         done = await work(
-            begun, effective=effective, settings=settings, runs=runs, notify=notify, is_resumed=is_resumed
+            started, effective=effective, settings=settings, runs=runs, notify=notify, is_resumed=is_resumed
         )
         tasks.cancel_scope.cancel()
     await view.finish(problem=done.problem)
@@ -369,7 +369,7 @@ async def _deliver_before_removal(directory: "LoopDirectory", is_forced: bool) -
     try:
         read_overview(directory)
     except RingfenceError:
-        return ""  # its rows are damaged or missing; it can be removed all the same
+        return ""  # its rows are damaged or missing; it can still be removed
     return await deliver_before_removal(directory, notify, is_forced=is_forced)
 
 
@@ -379,7 +379,7 @@ def _describe_outstanding(directory: "LoopDirectory") -> str:
 
     try:
         return " and ".join(_outstanding_steps(directory, read_overview(directory)[0]))
-    except RingfenceError:  # its rows cannot be read; it can be removed all the same
+    except RingfenceError:  # its rows cannot be read; it can still be removed
         return ""
 
 

@@ -37,8 +37,8 @@ def show_committed(files: "Sequence[CommittedFile]") -> None:
     """Print the files that only commits change, on stderr, as stdout lists changes in the workspace."""
     for file in files[:_UNKEPT_SHOWN]:
         lines = "binary" if file.binary else f"+{file.insertions} -{file.deletions}"
-        told = "in a commit before the last" if file.is_earlier else f"{file.kind:<10} {lines:<12}"
-        notify(f"{told} {file.path}  (in {file.ref})")
+        label = "in a commit before the last" if file.is_earlier else f"{file.kind:<10} {lines:<12}"
+        notify(f"{label} {file.path}  (in {file.ref})")
     if len(files) > _UNKEPT_SHOWN:
         notify(f"{counted(len(files) - _UNKEPT_SHOWN, 'more file')} changed in commits only")
 

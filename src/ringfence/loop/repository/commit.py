@@ -135,13 +135,13 @@ async def make_commit(git: Git, base: str, changes: Sequence[Change], *, message
     depth = ("--depth=0",) if len(written) > _MANY else ()
     # Leftovers of a killed git; under the lock no other git is running.
     (git.directory / f"{_REF}.lock").unlink(missing_ok=True)
-    told = await git.run(
+    listing = await git.run(
         *("fast-import", "--quiet", "--force", "--date-format=raw", *depth),
         stdin=b"".join(parts),
         timeout_s=_IMPORT_S,
         output_limit_bytes=_LISTING_BYTES,
     )
-    lines = iter(told.stdout.splitlines())
+    lines = iter(listing.stdout.splitlines())
     strange = {path for path in (*gone,) if next(lines)[:6] == _TREE}
     strange |= {path for path in above if next(lines)[:6] not in {_TREE, b"missin"}}
     strange |= {change.path for change in written if next(lines)[:6] == _TREE}
@@ -224,9 +224,9 @@ async def list_files(git: Git, commit: str) -> list[Blob]:
     Raises:
         InfrastructureFault: One of its objects is missing.
     """
-    told = await git.run("ls-tree", "-r", "-z", "-l", commit, output_limit_bytes=_LISTING_BYTES)
+    listing = await git.run("ls-tree", "-r", "-z", "-l", commit, output_limit_bytes=_LISTING_BYTES)
     files = []
-    for line in told.stdout.split(b"\0")[:-1]:
+    for line in listing.stdout.split(b"\0")[:-1]:
         head, _, path = line.partition(b"\t")
         mode, _, name, size = head.split()
         if size == b"BAD":

@@ -59,7 +59,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @frozen
 class BuildOptions:
-    """How images are built. A mirror that is no address is a `UsageError`."""
+    """How images are built. A mirror that is not an address is a `UsageError`."""
 
     bootstrap: bool = False
     """Build the lowest image from the distribution's packages, for machines that reach no registry."""
@@ -96,7 +96,7 @@ async def build_image(engine: Engine, target: Target, options: BuildOptions, rep
         ImageBuildFailed: It could not be built; nothing nameless is left.
         InfrastructureFault: Something that a build needs is missing.
     """
-    begun = time.monotonic()
+    started_at = time.monotonic()
     authorities = host_authorities() if options.trust_host else {}
     source = packages_source(options.mirror) if options.bootstrap else pinned_base()
     recipe = recipe_of(target, source, authorities)
@@ -110,7 +110,7 @@ async def build_image(engine: Engine, target: Target, options: BuildOptions, rep
             await build(engine, recipe, authorities=len(authorities), rebuild=options.rebuild, report=report)
         await name_image(engine, recipe.reference, reference(target))
         image = await find_image(engine, recipe.reference)
-    return Built(image, was_there=was_there, seconds=time.monotonic() - begun)
+    return Built(image, was_there=was_there, seconds=time.monotonic() - started_at)
 
 
 @asynccontextmanager
@@ -134,7 +134,7 @@ async def _build_lock(report: Report) -> AsyncIterator[None]:
 
 
 async def build(engine: Engine, recipe: Recipe, *, authorities: int, rebuild: bool, report: Report) -> None:
-    """Have the engine build one image (Docker Engine API, POST /build).
+    """Make the engine build one image (Docker Engine API, POST /build).
 
     Args:
         engine: The engine that builds it.
