@@ -26,7 +26,7 @@ def backend_names() -> tuple[str, ...]:
 
 
 def get_backend(name: str) -> Backend:
-    """Return the backend called `name`.
+    """Return the backend with this name.
 
     Raises:
         UsageError: There is none of that name.

@@ -19,7 +19,7 @@ from ringfence.frozen import frozen
 Product = Literal["docker", "podman"]
 
 VARIABLES = {"docker": "DOCKER_HOST", "podman": "CONTAINER_HOST"}
-"""Environment variables in which each product's own command looks for the address."""
+"""The environment variable in which each product's own command looks for the address."""
 _SCHEMES = ("unix", "tcp", "ssh", "http", "https")
 _JSON_BYTES = 1024 * 1024
 _TLS_PORT, _PLAIN_PORT = 2376, 2375

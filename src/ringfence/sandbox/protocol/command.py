@@ -29,7 +29,7 @@ _MOST_REFUSALS = 20
 
 
 def _drop(_kind: int, _chunk: bytes) -> None:
-    """Credit for output that is not wanted; it is never renewed, so it bounds what a hostile guest sends."""
+    """Ignore output that is not wanted; its credit is not renewed, which bounds what a hostile guest can send."""
 
 
 class Channel:

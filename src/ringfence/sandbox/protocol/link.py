@@ -16,7 +16,7 @@ from ringfence.sandbox.protocol.records import ProtocolError, parse_record
 from ringfence.sandbox.protocol.stream import SendQueue, Wakeup
 
 _READ = 68 * 1024
-"""Size of a whole frame of a connection; for more, memory would be requested of the kernel again for each piece."""
+"""Bytes read at once: a whole frame of a connection; for more, each read would request memory of the kernel again."""
 
 _OUTGOING_HIGH = 4 * 1024 * 1024
 """Bytes to be sent above which nothing is read, so that a guest that only sends cannot pile up our responses."""

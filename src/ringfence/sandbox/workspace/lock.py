@@ -26,7 +26,7 @@ _GATE = "workspaces.gate"
 _GATE_WAIT_S = 10.0
 _GATE_LOOK_S = 0.02
 _LOCK_NAMES = f"{'?' * hashlib.sha256().digest_size * 2}.lock"
-"""Prefix of the lock files; the directory has other locks, too."""
+"""Pattern of the names of workspace locks; the directory holds other locks, too."""
 
 
 class WorkspaceBusy(PolicyRefused):

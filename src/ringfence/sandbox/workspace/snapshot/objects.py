@@ -26,7 +26,7 @@ _MAX_PACKS = 100
 _NAMES_AT = 8 + 256 * 4
 """Offset of the object names in the index of a pack."""
 _FEW = 200
-"""Number of objects: about two hundred files, or fewer, with the directories above them."""
+"""Number of objects: two hundred files, or fewer files and the directories above them."""
 _MANY = 200
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 HOLLOW = "a sparse file, most of which is not on disk"
