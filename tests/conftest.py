@@ -14,6 +14,7 @@ import anyio
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["tests.time_limit"]
 pytest.register_assert_rewrite(
     "ringfence.testing.conformance", "tests.engine.conformance"
 )  # before any test imports it

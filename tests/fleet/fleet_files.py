@@ -20,6 +20,15 @@ COMMAND = [sys.executable, "-c", "from ringfence.cli import main; main()"]
 PATIENCE_S = 90.0
 
 
+class StartedCommand(subprocess.Popen[str]):
+    """A command that runs beside a test. One that a failed test leaves is killed, since nothing else would end it."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, error, trace)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class Ended:
     """The result of a command."""
@@ -93,11 +102,11 @@ class FleetFiles:
         assert ended.code == 0, ended
         return ended
 
-    def start(self, *words: str | Path, **options: Any) -> "subprocess.Popen[str]":
+    def start(self, *words: str | Path, **options: Any) -> "StartedCommand":
         """Start a command without waiting for its end."""
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         more = {"cwd": self.project, "env": self.environment, "text": True, **streams, **options}
-        return subprocess.Popen([*COMMAND, *map(str, words)], **more)
+        return StartedCommand([*COMMAND, *map(str, words)], **more)
 
     def up(self) -> None:
         """Start the daemon in the background."""

@@ -3,16 +3,20 @@
 import io
 import os
 import tarfile
+import threading
+from functools import partial
 from pathlib import Path
 
+import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cases import examples
 from tests.journal.conftest import conversation
 
 from ringfence.errors import InfrastructureFault, RecordError, UsageError
-from ringfence.fleet.record_store import RecordStore
+from ringfence.fleet.record_store import RecordStore, call_store
 from ringfence.journal import Journal, new_run_id, run_dir, verify_run
 
 RUN = "2026-11-28T10-00-00-0123abcd"
@@ -145,3 +149,26 @@ def test_a_store_that_cannot_be_written(tmp_path: Path, run: str):
     (tmp_path / "file").write_text("")
     with pytest.raises(InfrastructureFault, match=rf"{run}.*check `fleet.records`"):
         RecordStore(f"file://{tmp_path}/file/below", tmp_path / "cache").upload(run)
+
+
+class _HangingFiles(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """A file system whose requests are not answered before an event."""
+
+    protocol = "hanging"
+    answered = threading.Event()
+
+    def exists(self, *_arguments: object, **_options: object) -> bool:
+        return self.answered.wait() and False
+
+
+@pytest.mark.anyio
+async def test_a_store_that_hangs_is_an_infrastructure_fault(tmp_path: Path):
+    """Every call ends at its limit, also once as many calls hang as may have threads."""
+    fsspec.register_implementation("hanging", _HangingFiles, clobber=True)
+    store = RecordStore(f"hanging://{tmp_path}/store", tmp_path / "cache")
+    try:
+        for _ in range(10):
+            with pytest.raises(InfrastructureFault, match="has not answered within"):
+                await call_store(partial(store.fetch, RUN), limit_s=0.05)
+    finally:
+        _HangingFiles.answered.set()

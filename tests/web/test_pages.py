@@ -1,11 +1,12 @@
 """The pages in a real browser, on an example fleet with the real API, a real database and real records."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from sqlalchemy import update
+from sqlalchemy import insert, update
 from starlette.types import ASGIApp
 from tests.web.dashboard import Dashboard, running_api, running_dashboard
 from tests.web.example import LIVE_RUN, Example, created, execute, open_daemon
@@ -16,7 +17,7 @@ from ringfence.fleet.api.context import ApiContext
 from ringfence.fleet.queries.source import FleetSource
 from ringfence.fleet.store.database import Database, sqlite_url
 from ringfence.fleet.store.jobs import now_ms
-from ringfence.fleet.store.tables import INBOX, JOBS
+from ringfence.fleet.store.tables import GRANTS, INBOX, JOBS
 from ringfence.journal import Journal, run_dir
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard")]
@@ -179,6 +180,9 @@ def test_changes_are_applied_and_rejected(page: Page, example: Example) -> None:
     page.on("dialog", lambda dialog: dialog.accept())
     file = example.project / "roombook" / "interval.py"
     before = file.read_text()
+    _settle(page, "inbox")
+    ready = page.get_by_label("Ready to apply").locator(f"[href='/jobs/{example.finished}']")
+    expect(ready).to_have_count(1)
     _settle(page, f"jobs/{example.finished}/changes")
     expect(page.locator("table.diff")).to_contain_text("self.start < other.end")
     page.get_by_role("button", name="Apply changes").click()
@@ -188,6 +192,8 @@ def test_changes_are_applied_and_rejected(page: Page, example: Example) -> None:
     page.get_by_role("button", name="Reject changes").click()
     expect(page.locator("#notice")).to_contain_text("The changes are rejected")
     assert file.read_text() == before
+    _settle(page, "inbox")
+    expect(ready).to_have_count(0)
 
 
 def test_tables_are_live(page: Page, example: Example) -> None:
@@ -243,6 +249,22 @@ def test_a_question_is_answered(page: Page, example: Example) -> None:
     expect(own).to_have_count(1)
     own.get_by_role("button", name="Deny").click()
     expect(own).to_have_count(0)
+
+
+def test_a_granted_rule_is_revoked(page: Page, example: Example) -> None:
+    """The agent's page lists the rules that people granted, and takes one away."""
+    rule = json.dumps({"kind": "host", "rule": {"host": "pypi.example.com", "port": 443}}, sort_keys=True)
+    execute(
+        example, insert(GRANTS).values(agent="bug-triage", rule=rule, granted_by="ann", granted_ms=now_ms())
+    )
+    page.on("dialog", lambda dialog: dialog.accept())
+    _settle(page, "agents/bug-triage")
+    granted = page.get_by_label("Granted rules")
+    expect(granted).to_contain_text("pypi.example.com")
+    granted.get_by_role("button", name="Revoke").click()
+    expect(page.locator("#notice")).to_contain_text("revoked")
+    _settle(page, "agents/bug-triage")
+    expect(granted).to_have_count(0)
 
 
 def test_what_an_action_is_refused_for_is_said(page: Page, example: Example) -> None:

@@ -150,7 +150,7 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as exc:
         raise InfrastructureFault(
-            f"nothing can listen at {host}:{port}: {exc.strerror or exc}; name another address with --address"
+            f"the dashboard cannot listen at {host}:{port}: {exc.strerror or exc}; name another address with --address"
         ) from exc
 
 

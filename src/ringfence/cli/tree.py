@@ -133,6 +133,7 @@ COMMANDS: Mapping[str, Entry] = {
     "inbox show": Entry("fleet.inbox:show", "Show one question."),
     "inbox answer": Entry("fleet.inbox:answer", "Answer a question: allow or deny."),
     "inbox grants": Entry("fleet.inbox:grants", "List rules that agents were granted."),
+    "inbox revoke": Entry("fleet.inbox:revoke", "Take a granted rule away from an agent."),
     "init": Entry("config.commands:init", "Write a ringfence.yaml that explains every key."),
     "sandbox create": Entry("sandbox.commands:create", "Create a sandbox that stays until it is removed."),
     "sandbox exec": Entry("sandbox.commands:execute", "Run a command in a standing sandbox."),

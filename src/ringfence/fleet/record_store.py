@@ -6,14 +6,20 @@ unpacked as hostile data, and `ringfence runs verify` decides whether they can b
 
 import gzip
 import os
+import secrets
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, TypeVar
 
+import anyio
+import anyio.to_thread
+from anyio.lowlevel import RunVar
+
+from ringfence.config.units import format_duration
 from ringfence.errors import InfrastructureFault, RecordError, UsageError
 from ringfence.fleet.config.model import RecordSettings
 from ringfence.journal import run_dir
@@ -25,10 +31,16 @@ MAX_RECORD_BYTES = 8 * 1024**3
 MAX_RECORD_FILES = 200_000
 _EXCLUDED_NAMES = WORK_DIRECTORIES | {LOCK_NAME, RESERVE_NAME}
 _CHUNK_BYTES = 1024**2
+READ_LIMIT_S = 120.0
+TRANSFER_LIMIT_S = 3600.0
+"""Upper bounds of a call: file systems of fsspec have limits of their own, or none."""
+_MAX_THREADS = 8
+_threads: RunVar[anyio.CapacityLimiter] = RunVar("record_store_threads")
+_Result = TypeVar("_Result")
 
 
 class RecordStore:
-    """The record store of a fleet, through fsspec. All methods block.
+    """The record store of a fleet, through fsspec. All methods block; `call_store` calls them from asynchronous code.
 
     Args:
         url: A directory (`file:///srv/records`, or a path), or another address that fsspec knows, such as
@@ -60,7 +72,7 @@ class RecordStore:
         directory = run_dir(run_id)
         with self._translated_errors(f"the record of run {run_id!r} cannot be stored"):
             self._files.makedirs(self._root, exist_ok=True)
-            partial = f"{self._path(run_id)}.{os.getpid()}.part"
+            partial = f"{self._path(run_id)}.{secrets.token_hex(8)}.part"
             try:
                 with (
                     self._files.open(partial, "wb") as file,
@@ -131,6 +143,34 @@ class RecordStore:
             raise InfrastructureFault(
                 f"{what}: {str(cause)[:300]}; check `fleet.records` and that this machine may use it"
             ) from exc
+
+
+async def call_store(act: Callable[[], _Result], *, limit_s: float) -> _Result:
+    """Call a method of a record store in a thread.
+
+    A call that exceeds its limit is abandoned with its thread. After eight of those every further call fails, so that a
+    store that hangs takes no more threads.
+
+    Args:
+        act: The call.
+        limit_s: Its maximum duration in seconds, the wait for a thread included.
+
+    Raises:
+        InfrastructureFault: The limit is exceeded, or the call raises it.
+        RecordError, UsageError: The call raises it.
+    """
+    try:
+        limiter = _threads.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(_MAX_THREADS)
+        _threads.set(limiter)
+    try:
+        with anyio.fail_after(limit_s):
+            return await anyio.to_thread.run_sync(act, abandon_on_cancel=True, limiter=limiter)
+    except TimeoutError as exc:
+        raise InfrastructureFault(
+            f"the record store has not answered within {format_duration(limit_s)}; check `fleet.records` and the network"
+        ) from exc
 
 
 def open_record_store(settings: RecordSettings | None, state: Path) -> RecordStore | None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from sqlalchemy import Connection, delete
 
 from ringfence.errors import RingfenceError
 from ringfence.fleet.config.model import RetentionSettings
-from ringfence.fleet.record_store import RecordStore
+from ringfence.fleet.record_store import TRANSFER_LIMIT_S, RecordStore, call_store
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.ended_jobs import (
     FIRST,
@@ -167,7 +168,7 @@ class Retention:
             run_ids = [run for job in jobs for run in job.run_ids]
             await remove_runs([run_dir(run) for run in run_ids], JobStore(), by="retention")
             if self._records is not None:
-                await anyio.to_thread.run_sync(self._records.remove, run_ids)
+                await call_store(partial(self._records.remove, run_ids), limit_s=TRANSFER_LIMIT_S)
             await self._engine.forget([each for job in jobs for each in job.workflow_ids])
             await self._jobs.forget([job.id for job in jobs])
         done.jobs += [job.id for job in jobs]

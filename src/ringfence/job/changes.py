@@ -33,6 +33,22 @@ def rejected_marker(run: Path) -> Path:
     return run / "rejected"
 
 
+def mark_applied(run: Path) -> None:
+    """Note in a run's directory that its changes were applied, which no program needs a repository to read."""
+    for marker in (undone_marker(run), rejected_marker(run)):
+        marker.unlink(missing_ok=True)
+    _applied_marker(run).touch(mode=0o600)
+
+
+def is_decided(run: Path) -> bool:
+    """Whether a person has applied or rejected the changes of the run in a directory."""
+    return _applied_marker(run).exists() or rejected_marker(run).exists()
+
+
+def _applied_marker(run: Path) -> Path:
+    return run / "applied"
+
+
 async def changes_state(run: Path) -> ChangesState:
     """Return the state of the changes of the run in a directory.
 
@@ -65,8 +81,7 @@ async def apply_changes(run: Path, *, force: bool = False) -> Restored:
     """
     record = await _complete(run, "apply")
     restored = await apply_run(record, state_dir(), force=force)
-    for marker in (undone_marker(run), rejected_marker(run)):
-        marker.unlink(missing_ok=True)
+    mark_applied(run)
     return restored
 
 

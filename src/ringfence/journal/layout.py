@@ -27,8 +27,8 @@ BLOBS_NAME = "blobs"
 WORK_NAME = "work.json"
 WORK_DIRECTORIES = frozenset({"git", "git-fixed", "submodules", "undone-git", "work"})
 """Directories in which the run worked, and repositories that an undo moved out of the workspace."""
-LATER_NAMES = frozenset({"rejected", "stories.json", "undone"})
-"""Files that are written after the seal: a drafted plan, and the markers of an undo and of rejected changes."""
+LATER_NAMES = frozenset({"applied", "rejected", "stories.json", "undone"})
+"""Files that are written after the seal: a drafted plan, and the markers of applied, undone and rejected changes."""
 
 PARTIAL_NAME = re.compile(r"\.[0-9a-f]{16}\.new")
 """A file that `replace_file` was writing when its process died."""

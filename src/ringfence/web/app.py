@@ -67,6 +67,7 @@ _ACTIONS: dict[str, ActionHandler] = {
     "/schedules/{agent}/{name}/{action:str}": schedules.act,
     "/workers/{id}/{action:str}": machine.act,
     "/inbox/{id}/answer": inbox.answer,
+    "/grants/{id}/revoke": inbox.revoke,
 }
 
 

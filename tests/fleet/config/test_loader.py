@@ -341,6 +341,12 @@ WRONG = {
     ),
     "nameless": ("include: [{file: sub.yaml}]", r"sub\.yaml.* this included file has no name"),
     "override": ("include: [{file: sub.yaml, name: s, overrides: {agent: {}}}]", "there is no key 'agent'"),
+    "two-keys-of-the-inbox": (
+        """\
+fleet: {webhooks: {address: '127.0.0.1:1'}, inbox: {secret: '${secret:k}'}}
+agents: {a: {secrets: {k: 'env:A'}}, b: {secrets: {k: 'env:B'}}}""",
+        r"agents\.b\.secrets\.k: `fleet\.inbox\.secret` uses secret 'k', for which agent 'a' has another source",
+    ),
     "no-such-agent": (
         "include: [{file: sub.yaml, name: s, overrides: {agents: {b: {}}}}]",
         "has no agent 'b'; it has a",

@@ -18,7 +18,8 @@ from tests.cases import slow_after
 
 from ringfence.config.trust import trust_content
 from ringfence.errors import InfrastructureFault
-from ringfence.fleet.api.app import create_local_app
+from ringfence.fleet.api.access import LocalAccess
+from ringfence.fleet.api.app import create_app, create_local_app
 from ringfence.fleet.api.context import ApiContext
 from ringfence.fleet.api.error_responses import BODY_BYTES
 from ringfence.fleet.daemon.daemon import Daemon
@@ -232,3 +233,19 @@ def test_a_state_directory_nobody_may_write_to_is_told(app: ASGIApp, tmp_path: P
 
     with pytest.raises(InfrastructureFault, match="another state directory by RINGFENCE_STATE_DIR"):
         anyio.run(serve)
+
+
+def test_an_internal_error_is_logged_with_its_traceback(daemon: Daemon, capfd: pytest.CaptureFixture[str]):
+    """The client sees only the type of the error; the daemon's log has the request and the traceback."""
+    app = create_app(ApiContext.of_daemon(daemon))
+
+    @app.get("/v1/broken")
+    async def broken() -> None:
+        raise ZeroDivisionError("a detail that clients need not know")
+
+    response = TestClient(LocalAccess(app), raise_server_exceptions=False).get("/v1/broken")
+    assert (response.status_code, "ZeroDivisionError" in response.text) == (500, True)
+    assert "a detail" not in response.text
+    log = capfd.readouterr().out
+    assert "GET '/v1/broken': internal error: ZeroDivisionError('a detail that clients need not know')" in log
+    assert "Traceback (most recent call last)" in log

@@ -66,6 +66,28 @@ def test_a_job_is_verified_applied_and_rejected(crew: FleetFiles):
 
 
 @pytest.mark.slow
+def test_jobs_are_ready_until_a_person_decides(crew: FleetFiles):
+    """A job that is done and left changes is listed as ready until they are applied or rejected."""
+    script = crew.script("work", _WORK, {"text": "done"})
+    agent = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}, "run": {"model": script}}
+    idle = {**agent, "run": {"model": crew.script("idle", {"text": "nothing to do"})}}
+    crew.write(fleet={"name": "c", "drain": "1s"}, agents={"a": agent, "idle": idle})
+    crew.up()
+    crew.ends(crew.trigger("idle"))
+    first, second = crew.ends(crew.trigger("a")), crew.ends(crew.trigger("a"))
+
+    def ready() -> list[str]:
+        return [each["id"] for each in crew.does("job", "ls", "--ready", "--json").json["jobs"]]
+
+    assert ready() == [second["id"], first["id"]]
+    crew.does("apply", first["run_id"])
+    assert ready() == [second["id"]]
+    crew.client.post("jobs", second["id"], "reject", body={})
+    assert ready() == []
+    assert [each["is_ready_to_apply"] for each in crew.client.get("jobs", agent="a")] == [False, True]
+
+
+@pytest.mark.slow
 def test_single_runs_are_shown_and_undone(crew: FleetFiles):
     """Runs without a fleet are listed in pages with their records, and their changes are applied and undone."""
     script = crew.script("work", _WORK, {"text": "done"})

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from tests.ports import kept_port
 
 from ringfence.fleet.daemon import connection_limits
-from ringfence.fleet.daemon.http_server import _MOST_AT_ONCE, serving_at
+from ringfence.fleet.daemon.http_server import _MAX_CONNECTIONS, serving_at
 
 _HALF = b"POST /x HTTP/1.1\r\nHost: x\r\n"
 _TRICKLE = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nx"
@@ -72,7 +72,7 @@ def test_who_says_nothing_keeps_nobody_out(said: bytes):
 
     def act(port: int) -> None:
         with ExitStack() as stack:
-            for _ in range(_MOST_AT_ONCE + 50):
+            for _ in range(_MAX_CONNECTIONS + 50):
                 stack.enter_context(_connected(port, said))
             answers = [_post(port, b"abc") for _ in range(20)]
             assert answers[-10:] == [(200, b"3")] * 10, answers

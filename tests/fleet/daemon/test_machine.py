@@ -94,7 +94,7 @@ def test_a_crew_comes_down_while_its_database_is_away(crew: FleetFiles, postgres
         assert (ended.code, ended.out) == (75, "")
         assert f"(process {pid}) ended before it had stopped the fleet" in ended.err
         assert not crew.is_up()
-        assert "what runs is done again after the next start" in crew.log
+        assert "running jobs are repeated after the next start" in crew.log
     finally:
         postgres.start()
 
@@ -217,7 +217,7 @@ def test_a_database_has_one_daemon(crew: FleetFiles, postgres: Cluster, tmp_path
     with _beside(crew, tmp_path / "b", url) as other:
         refused = other.run("fleet", "up")
         assert (refused.code, refused.err.count("\n")) == (75, 1), refused
-        assert f", process {pid}, fleet c; end that one" in refused.err
+        assert f", process {pid}, fleet c; stop it" in refused.err
         crew.kill(pid)
         other.up()
         assert other.ends(other.trigger("a"))["state"] == "unverified"

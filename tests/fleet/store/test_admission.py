@@ -318,6 +318,11 @@ async def test_workers_that_drain_take_no_more_jobs(queue: Queue):
     assert (ids(admitted), "all workers are draining" in admitted.waiting[""]) == ([], True)
     await _register(queue, "v", host="other")
     assert ids(await _admit_with_workers(queue)) == [waiting]
+    assert (
+        await Attempts(queue.database).begin(waiting, worker="w", host="h") is None
+    )  # it is not up to date yet
+    assert ids(await _admit_with_workers(queue)) == [waiting]
+    assert await Attempts(queue.database).begin(waiting, worker="v", host="other")
     await Workers(queue.database).drain("w", is_draining=False)
     assert await Workers(queue.database).refresh("w")
 

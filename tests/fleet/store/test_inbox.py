@@ -132,8 +132,10 @@ async def test_a_grant_for_an_agent_is_kept_once_and_can_be_revoked(database: Da
     (grant,) = await Grants(database).of_agents()
     assert (grant.agent, grant.kind, grant.rule) == ("mender", "host", RULE)
     assert await Grants(database).of_agents("other") == []
-    assert await Grants(database).revoke(grant)
-    assert not await Grants(database).revoke(grant)
+    assert await Grants(database).revoke(grant.id) == grant
+    assert await Grants(database).of_agents() == []
+    with pytest.raises(UsageError, match="there is no grant"):
+        await Grants(database).revoke(grant.id)
 
 
 async def test_the_deadline_closes_a_question(database: Database):

@@ -159,7 +159,7 @@ def test_of_two_answers_at_once_one_counts(asks: FleetFiles):
 
 
 def test_a_grant_for_the_agent_holds_for_its_next_job_only(asks: FleetFiles):
-    """The agent's next job has the grant without a question; another agent's job does not."""
+    """The agent's next job has the grant without a question, until it is revoked; another agent's job does not."""
     first = asks.trigger("granted")
     asks.does("inbox", "answer", _waits(asks, first)["id"], "allow", "--for", "agent")
     assert asks.ends(first)["state"] == "unverified"
@@ -170,7 +170,12 @@ def test_a_grant_for_the_agent_holds_for_its_next_job_only(asks: FleetFiles):
     assert any(HOST in each["what"] for each in _of_kind(asks, later["run_id"], "policy.loosened"))
     other = asks.trigger("other")
     assert _waits(asks, other)["agent"] == "other"
-    assert [each["agent"] for each in asks.client.get("grants")] == ["granted"]
+    (grant,) = asks.client.get("grants")
+    assert grant["agent"] == "granted"
+    revoked = asks.does("inbox", "revoke", grant["id"])
+    assert f"agent granted may no longer connect to {HOST}:443" in revoked.out
+    assert asks.run("inbox", "revoke", grant["id"]).code == 2
+    _waits(asks, asks.trigger("granted"))
 
 
 def test_a_person_is_notified_of_questions_failures_and_changes(crew: FleetFiles):

@@ -17,6 +17,16 @@ PATIENCE_S = 180.0
 COMMAND = (sys.executable, "-m", "ringfence")
 
 
+def state_environment(root: Path) -> dict[str, str]:
+    """The environment of commands whose state and configuration are in a directory."""
+    return {
+        **os.environ,
+        "RINGFENCE_STATE_DIR": str(root / "state"),
+        "XDG_CACHE_HOME": str(root / "cache"),
+        "XDG_CONFIG_HOME": str(root / "config"),
+    }
+
+
 def reviewed(*, good: bool = True) -> str:
     """What a reviewer says."""
     names = ("criteria_tested", "real_implementation", "truthful_tests", "intent_met")
@@ -106,13 +116,7 @@ class Project:
         cls, root: Path, stories: Sequence[dict[str, Any]], cases: Sequence[dict[str, Any]]
     ) -> "Project":
         """Make the repository with one commit."""
-        made = cls(root)
-        made.environment = {
-            **os.environ,
-            "RINGFENCE_STATE_DIR": str(root / "state"),
-            "XDG_CACHE_HOME": str(root / "cache"),
-            "XDG_CONFIG_HOME": str(root / "config"),
-        }
+        made = cls(root, state_environment(root))
         made.work.mkdir(parents=True)
         for folder in ("pieces", "tests"):
             (made.work / folder).mkdir()
@@ -122,10 +126,14 @@ class Project:
         )
         made.prd.write_text(json.dumps({"title": "Pieces", "stories": [*stories]}))
         made.play(cases)
-        made.git("init", "--quiet", "--initial-branch=main")
-        made.git("add", "--all")
-        made.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "-m", "base")
+        made.commit_base()
         return made
+
+    def commit_base(self) -> None:
+        """Make the checkout a repository, with all its files in one commit."""
+        self.git("init", "--quiet", "--initial-branch=main")
+        self.git("add", "--all")
+        self.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "-m", "base")
 
     @property
     def work(self) -> Path:

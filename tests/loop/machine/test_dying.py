@@ -1,17 +1,20 @@
 """A loop whose process is killed, again and again, and resumed."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from tests.loop.machine.project import COMMAND, Project, parts_of, story_of
+from tests.loop.machine.project import COMMAND, Project, parts_of, state_environment, story_of
 
+from ringfence.errors import ExitCode
 from ringfence.job.recorder import spent_by
 from ringfence.loop.directory import loop_directories
 from ringfence.loop.store import read_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+_EXAMPLES = Path(__file__).parents[3] / "examples"
 _KILLED = -9
 _EACH_ONCE = ["base", "The piece one: tests", "The piece one", "The piece two: tests", "The piece two"]
 
@@ -112,6 +115,33 @@ def test_a_loop_killed_at_any_one_write_comes_to_the_same_tree(tmp_path: Path, f
         number += 8
         project = _one(tmp_path / str(number))
     assert number > first
+
+
+def _demo(root: Path) -> Project:
+    """The five stories of `make demo-loop`, on a copy of their project."""
+    project = Project(root, state_environment(root))
+    shutil.copytree(_EXAMPLES / "loop", project.work, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(project.work / "prd.json", project.prd)
+    shutil.copy(_EXAMPLES / "loop.script.yaml", project.script)
+    project.commit_base()
+    return project
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("point", ["step", "boundary"])
+def test_the_demo_killed_at_every_step_comes_to_the_same_tree(tmp_path: Path, point: str):
+    """Before each run of an agent or of checks, and after each write of the loop's rows."""
+    undisturbed, project = _demo(tmp_path / "undisturbed"), _demo(tmp_path / "killed")
+    assert undisturbed.start("--attempts", "2").returncode == ExitCode.CHECK_RED
+    writes = tmp_path / "writes"
+    command = dying(point, 1 if point == "step" else writes)
+    ended, killed = project.start("--attempts", "2", command=command), 0
+    while ended.returncode == _KILLED:
+        killed += 1
+        ended = project.run("loop", "resume", command=command)
+    assert (ended.returncode, killed > 30) == (ExitCode.CHECK_RED, True), (killed, ended)
+    _assert_as_undisturbed(project, undisturbed)
 
 
 def test_the_record_of_a_killed_loop_is_whole(tmp_path: Path):

@@ -98,15 +98,14 @@ def apply(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOp
     """
     import anyio
 
-    from ringfence.job.changes import rejected_marker, undone_marker
+    from ringfence.job.changes import mark_applied
     from ringfence.journal import run_dir
     from ringfence.sandbox.workspace.record import apply_run
 
     record, state = _load(run, "apply", everywhere=everywhere)
     with _named_next_step(record, "apply"):
         restored = anyio.run(partial(apply_run, record, state, force=force))
-    for marker in (undone_marker, rejected_marker):
-        marker(run_dir(record.run)).unlink(missing_ok=True)
+    mark_applied(run_dir(record.run))
     report_restored("apply", "applied", restored)
     _report_overwritten(restored, record, "undo")
 

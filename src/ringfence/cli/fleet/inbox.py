@@ -7,7 +7,7 @@ import typer
 
 from ringfence.cli.options import JsonOption, ServerOption
 from ringfence.cli.output import notify, print_answer
-from ringfence.errors import UsageError
+from ringfence.errors import PolicyRefused, UsageError
 from ringfence.escape import visible
 
 QuestionArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of a question.")]
@@ -83,19 +83,48 @@ def grants(*, server: ServerOption = None, json: JsonOption = False) -> None:
     """List rules that agents were granted."""
     from ringfence.cli.render.console import print_list
     from ringfence.fleet.queries.local import open_reader
-    from ringfence.job.question import read_rule
 
     found = open_reader(server=server).get("grants")
     rows = [
         (
+            each["id"],
             each["agent"],
-            f"may {read_rule(each['kind'], each['rule'])}",
+            f"may {_rule_of(each)}",
             each["granted_by"],
             each["granted_at"],
         )
         for each in found
     ]
-    print_list({"grants": found}, ("agent", "rule", "by", "at"), rows, json=json)
+    print_list({"grants": found}, ("grant", "agent", "rule", "by", "at"), rows, json=json)
+
+
+def revoke(
+    grant: Annotated[str, typer.Argument(metavar="GRANT", help="Id of a grant.")],
+    *,
+    server: ServerOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Take a granted rule away from an agent."""
+    from ringfence.fleet.client import FleetClient
+    from ringfence.fleet.queries.local import open_reader
+
+    reader = open_reader(server=server)
+    found = reader.delete("grants", grant) if isinstance(reader, FleetClient) else reader.revoke(grant)
+    lines = [
+        f"agent {found['agent']} may no longer {_rule_of(found)}",
+        "attempts that have begun keep the rule",
+    ]
+    print_answer(found, lines, json=json)
+
+
+def _rule_of(grant: dict[str, Any]) -> str:
+    """What a grant allows, for people."""
+    from ringfence.job.question import read_rule
+
+    try:
+        return str(read_rule(grant["kind"], grant["rule"]))
+    except PolicyRefused:  # as every attempt refuses it
+        return f"do what no rule can grant: {grant['rule']!r}"
 
 
 def _check(value: str, known: tuple[str, ...], what: str) -> None:

@@ -49,6 +49,9 @@ def ls(
     text: Annotated[
         str | None, typer.Option("--text", metavar="TEXT", help="List jobs with it in title or reason.")
     ] = None,
+    ready: Annotated[
+        bool, typer.Option("--ready", help="List only jobs whose changes wait to be applied.")
+    ] = False,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=1000, metavar="N", help="Show at most N.")
     ] = 20,
@@ -72,22 +75,24 @@ def ls(
         until=None if until is None else _parse_time("--until", until),
         parent=parent,
         text=text,
+        ready="true" if ready else None,
         limit=limit,
     )
-    rows = [
-        (
-            job["id"],
-            job["state"],
-            job["agent"],
-            _clock(job["created_at"]),
-            _duration(job),
-            f"${job['cost_usd']:.2f}" if job["cost_usd"] else "",
-            job["waits_for"] or job["reason"] or job["title"],
-        )
-        for job in found
-    ]
     columns = ("job", "state", "agent", "time", "duration", "cost", "reason")
-    print_list({"jobs": found}, columns, rows, json=json)
+    print_list({"jobs": found}, columns, [*map(_row, found)], json=json)
+
+
+def _row(job: dict[str, Any]) -> tuple[str, ...]:
+    """A job as a row of the table."""
+    return (
+        job["id"],
+        job["state"],
+        job["agent"],
+        _clock(job["created_at"]),
+        _duration(job),
+        f"${job['cost_usd']:.2f}" if job["cost_usd"] else "",
+        job["waits_for"] or job["reason"] or job["title"],
+    )
 
 
 def _parse_time(option: str, text: str) -> str:

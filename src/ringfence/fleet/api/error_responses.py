@@ -1,5 +1,7 @@
 """Limits what the API reads, refuses invalid requests, and renders every error in one form."""
 
+import logging
+import traceback
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -87,12 +89,17 @@ async def _on_http_error(_request: Request, error: Exception) -> Response:
     return answer
 
 
-async def _on_internal_error(_request: Request, error: Exception) -> Response:
-    return refusal(
-        500,
-        f"internal error: {type(error).__name__}; its log says more",
-        ExitCode.INFRASTRUCTURE,
-    )
+async def _on_internal_error(request: Request, error: Exception) -> Response:
+    """Log the error with its traceback, and name only its type to the client."""
+    line = f"{request.method} {request.url.path[:_MAX_SHOWN]!r}: internal error: {error!r}"
+    trace = "".join(traceback.format_exception(error))
+    daemon = request.app.state.context.daemon
+    if daemon is not None:
+        daemon.log(f"{line}\n{trace}", event="api.failed")
+    else:
+        logging.getLogger(__name__).error("%s\n%s", line, trace)
+    name = type(error).__name__
+    return refusal(500, f"internal error: {name}; the log of the server has more", ExitCode.INFRASTRUCTURE)
 
 
 class _JsonOnly:

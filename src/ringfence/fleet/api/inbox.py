@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query
 from ringfence.fleet.api.access import ACT, READ, Sender
 from ringfence.fleet.api.context import Context, FleetDatabase
 from ringfence.fleet.api.models import AnswerRequest, GrantAnswer, InboxAnswer
-from ringfence.fleet.queries.inbox import answer_inbox, list_grants, list_inbox, show_inbox
+from ringfence.fleet.queries.inbox import answer_inbox, list_grants, list_inbox, revoke_grant, show_inbox
 
 router = APIRouter(tags=["inbox"])
 _MAX_LISTED = 1000
@@ -48,3 +48,12 @@ async def answer(
 async def grants(database: FleetDatabase) -> list[GrantAnswer]:
     """The rules that were granted to agents for all their jobs."""
     return await list_grants(database)
+
+
+@router.delete("/v1/grants/{grant}", dependencies=[ACT])
+async def revoke(
+    grant: Annotated[str, Path(min_length=1, max_length=100, description="A grant's id.")],
+    database: FleetDatabase,
+) -> GrantAnswer:
+    """Remove a rule that was granted to an agent; its next attempts go without it."""
+    return await revoke_grant(database, grant)

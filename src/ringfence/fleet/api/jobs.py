@@ -64,13 +64,15 @@ async def jobs(
     text: Annotated[str | None, Query(max_length=200)] = None,
     before: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50,
+    ready: bool = False,
 ) -> list[JobAnswer]:
     """Jobs, the newest first.
 
     Jobs of an agent, in one of some states, of a trigger (`KIND` or `KIND/NAME`), created from `since` until
-    `until`, that follow the job `parent`, or with a text in title or reason. The next page is older than `before`.
+    `until`, that follow the job `parent`, with a text in title or reason, or whose changes are `ready` to be applied.
+    The next page is older than `before`.
     """
-    filters = JobFilters(agent, state, trigger, since, until, parent, text, before, limit)
+    filters = JobFilters(agent, state, trigger, since, until, parent, text, before, limit, ready)
     return [] if context.source is None else await list_jobs(context.source, filters)
 
 
@@ -150,6 +152,7 @@ async def apply(
     job = await find_job(source, reference)
     run = here(await _record_of(source, job.id, None))
     answer = await describe_restored(run, await apply_changes(run, force=wanted.force))
+    await daemon.jobs.set_decided(job.id)
     line = f"job {job.id}: its changes are applied, by {sender.name}"
     daemon.log(line, event="job.applied", level="info", job=job.id, by=sender.name)
     return answer
@@ -163,6 +166,7 @@ async def reject(
     job = await find_job(source, reference)
     run = here(await _record_of(source, job.id, None))
     answer = await describe_restored(run, await reject_changes(run, by=sender.name, force=wanted.force))
+    await daemon.jobs.set_decided(job.id)
     line = f"job {job.id}: its changes are rejected, by {sender.name}"
     daemon.log(line, event="job.rejected", level="info", job=job.id, by=sender.name)
     return answer

@@ -48,6 +48,8 @@ class JobAnswer(Answer):
     """The job that it repeats, forks or follows."""
     reason: str
     is_cancel_asked: bool
+    is_ready_to_apply: bool
+    """Whether it left changes in a private copy that were neither applied nor rejected through the fleet."""
     tokens: int
     cost_usd: float
     waits_for: str | None = None
@@ -332,6 +334,7 @@ class AnswerRequest(BaseModel):
 class GrantAnswer(Answer):
     """A rule that an agent was granted for all its jobs."""
 
+    id: str
     agent: str
     kind: str
     rule: dict[str, Any]

@@ -62,6 +62,7 @@ def check_fleet(settings: FleetSettings, agents: Mapping[str, Agent]) -> None:
             _check_agent(agent.settings),
             _check_triggers(agent.settings, settings, agents),
             _check_address(agent, settings),
+            _check_inbox_secret(agent, settings, agents),
             _unused_keys(agent),
         )
     ]
@@ -78,6 +79,17 @@ def _check_address(agent: Agent, fleet: FleetSettings) -> Iterator[_Mistake]:
         if trigger.type == "webhook":
             line = "requests to /hooks/inbox answer questions (fleet.inbox); give the agent another name"
             yield ("triggers", name), line
+
+
+def _check_inbox_secret(
+    agent: Agent, fleet: FleetSettings, agents: Mapping[str, Agent]
+) -> Iterator[_Mistake]:
+    """Yield secrets of the key of the inbox that two agents read from different sources."""
+    for name in names_in(fleet.inbox.secret) if fleet.inbox is not None else ():
+        first = next((each for each in agents.values() if name in each.settings.secrets), None)
+        if first is not None and agent.settings.secrets.get(name) not in (None, first.settings.secrets[name]):
+            line = f"`fleet.inbox.secret` uses secret {name!r}, for which agent {first.name!r} has another source"
+            yield ("secrets", name), f"{line}; give one of them another name"
 
 
 def _check_agent(settings: AgentSettings) -> Iterator[_Mistake]:

@@ -2,7 +2,7 @@
 
 from ringfence.fleet.api.models import AnswerRequest, GrantAnswer, InboxAnswer
 from ringfence.fleet.store.database import Database
-from ringfence.fleet.store.grants import Grants
+from ringfence.fleet.store.grants import AgentGrant, Grants
 from ringfence.fleet.store.inbox import Entry, Inbox
 
 
@@ -47,16 +47,28 @@ async def list_grants(database: Database) -> list[GrantAnswer]:
     Raises:
         InfrastructureFault: The database cannot be read.
     """
-    return [
-        GrantAnswer(
-            agent=grant.agent,
-            kind=grant.kind,
-            rule=dict(grant.rule),
-            granted_by=grant.granted_by,
-            granted_at=grant.granted_at,
-        )
-        for grant in await Grants(database).of_agents()
-    ]
+    return [*map(_grant_answer, await Grants(database).of_agents())]
+
+
+async def revoke_grant(database: Database, grant_id: str) -> GrantAnswer:
+    """Remove a rule that an agent was granted.
+
+    Raises:
+        UsageError: There is no such grant.
+        InfrastructureFault: The database cannot be written.
+    """
+    return _grant_answer(await Grants(database).revoke(grant_id))
+
+
+def _grant_answer(grant: AgentGrant) -> GrantAnswer:
+    return GrantAnswer(
+        id=grant.id,
+        agent=grant.agent,
+        kind=grant.kind,
+        rule=dict(grant.rule),
+        granted_by=grant.granted_by,
+        granted_at=grant.granted_at,
+    )
 
 
 def _answer(entry: Entry) -> InboxAnswer:

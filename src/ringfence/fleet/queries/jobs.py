@@ -26,7 +26,7 @@ from ringfence.fleet.store.jobs import Jobs, readable
 from ringfence.fleet.store.tables import ATTEMPTS, JOBS
 from ringfence.fleet.worker.job_settings import agent_settings
 from ringfence.fleet.worker.record_upload import NOT_STORED
-from ringfence.job.changes import ChangesState, changes_state
+from ringfence.job.changes import ChangesState, changes_state, is_decided
 from ringfence.job.state import JobState
 from ringfence.journal import find_last_event, run_dir
 
@@ -56,6 +56,8 @@ class JobFilters:
     """Jobs older than this one, named by its id or the end of its id."""
     limit: int = 50
     """The maximum number of jobs, up to `MAX_LISTED`."""
+    ready: bool = False
+    """Only jobs whose changes wait to be applied."""
 
 
 async def list_jobs(source: FleetSource, filters: JobFilters) -> list[JobAnswer]:
@@ -74,6 +76,9 @@ async def list_jobs(source: FleetSource, filters: JobFilters) -> list[JobAnswer]
     found = await source.database.read(
         lambda connection: _select(connection, filters, before=before, parent=parent)
     )
+    if filters.ready:
+        undecided = await anyio.to_thread.run_sync(lambda: [*filter(_is_undecided, found)])
+        found = undecided[: filters.limit]
     if not found and filters.agent is not None:
         await _check_agent(source, jobs, filters.agent)
     waiting = await source.waiting()
@@ -83,7 +88,10 @@ async def list_jobs(source: FleetSource, filters: JobFilters) -> list[JobAnswer]
 def _select(
     connection: Connection, filters: JobFilters, *, before: str | None, parent: str | None
 ) -> list[Job]:
-    query = select(JOBS).order_by(JOBS.c.id.desc()).limit(filters.limit)
+    limit = MAX_LISTED if filters.ready else filters.limit  # some of them were decided outside the fleet
+    query = select(JOBS).order_by(JOBS.c.id.desc()).limit(limit)
+    if filters.ready:
+        query = query.where(JOBS.c.is_ready_to_apply.is_(True))
     if filters.agent is not None:
         query = query.where(JOBS.c.agent == filters.agent)
     if filters.states:
@@ -107,6 +115,11 @@ def _select(
     if before is not None:
         query = query.where(JOBS.c.id < before)
     return readable(connection.execute(query).mappings())
+
+
+def _is_undecided(job: Job) -> bool:
+    """Whether nobody has applied or rejected a job's changes by `ringfence apply` on this machine."""
+    return job.run_id is None or not is_decided(run_dir(job.run_id))
 
 
 def _aware(at: datetime) -> datetime:

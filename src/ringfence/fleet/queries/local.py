@@ -19,7 +19,7 @@ from ringfence.fleet.client import FleetClient, NoDaemon, open_client, socket_pa
 from ringfence.fleet.config.definition import Fleet
 from ringfence.fleet.config.loader import load_trusted
 from ringfence.fleet.queries.agents import list_agents, show_agent
-from ringfence.fleet.queries.inbox import answer_inbox, list_grants, list_inbox, show_inbox
+from ringfence.fleet.queries.inbox import answer_inbox, list_grants, list_inbox, revoke_grant, show_inbox
 from ringfence.fleet.queries.jobs import JobFilters, find_job, list_attempts, list_jobs, show_job
 from ringfence.fleet.queries.schedules import list_schedules
 from ringfence.fleet.queries.source import FleetSource
@@ -108,7 +108,7 @@ def _file(state: Path) -> Path | None:
 
 
 class LocalReader:
-    """Responds to `get` as `FleetClient` does, from a fleet's database. It changes nothing but answers to questions.
+    """Responds to `get` as `FleetClient` does, from a fleet's database. It changes nothing but answers and grants.
 
     Args:
         found: The fleet.
@@ -137,6 +137,15 @@ class LocalReader:
             InfrastructureFault: The database cannot be written.
         """
         return self._read(lambda source: answer_inbox(source.database, question, wanted, by=by))
+
+    def revoke(self, grant: str) -> Any:
+        """Remove a rule that an agent was granted.
+
+        Raises:
+            UsageError: There is no such grant.
+            InfrastructureFault: The database cannot be written.
+        """
+        return self._read(lambda source: revoke_grant(source.database, grant))
 
     def _read(self, read: Callable[[FleetSource], Awaitable[_Result]]) -> Any:
         async def run() -> _Result:

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio.to_thread
@@ -23,7 +24,7 @@ from ringfence.fleet.api.record_models import (
 )
 from ringfence.fleet.queries.patches import PatchFile, read_files, read_lines
 from ringfence.fleet.queries.source import FleetSource
-from ringfence.fleet.record_store import RecordStore, open_record_store
+from ringfence.fleet.record_store import READ_LIMIT_S, RecordStore, call_store, open_record_store
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.tables import ATTEMPTS
 from ringfence.fleet.worker.record_upload import NOT_STORED
@@ -96,7 +97,7 @@ async def find_job_record(source: FleetSource, job: Job, number: int | None = No
     if run_dir(run_id).is_dir():
         return FoundRecord(run_dir(run_id), is_here=True, host=host)
     store = None if row["record"] in (None, NOT_STORED) else _store_of(source)
-    copy = None if store is None else await anyio.to_thread.run_sync(store.fetch, run_id)
+    copy = None if store is None else await call_store(partial(store.fetch, run_id), limit_s=READ_LIMIT_S)
     if copy is not None:
         return FoundRecord(copy, is_here=False, host=host)
     if host != socket.gethostname():

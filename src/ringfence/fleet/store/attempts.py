@@ -12,14 +12,15 @@ from sqlalchemy import Column, ColumnElement, Connection, bindparam, case, func,
 
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.inbox import AskedQuestion, add_question_in
-from ringfence.fleet.store.job import ACTIVE, Job, milliseconds, reason_of
+from ringfence.fleet.store.job import ACTIVE, DONE, Job, milliseconds, reason_of
 from ringfence.fleet.store.jobs import get_in, now_ms
 from ringfence.fleet.store.spend import Usage, add_spend_in
-from ringfence.fleet.store.tables import ATTEMPTS, JOBS
+from ringfence.fleet.store.tables import ATTEMPTS, JOBS, WORKERS
 from ringfence.job.state import JobState
 from ringfence.journal import new_run_id
 
 _WORKER_STOPPED = "its worker was stopped"
+_WORKER_DRAINS = "its worker drains"
 
 
 def _larger(column: Column[Any], value: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -39,6 +40,7 @@ _COUNT_TRIES = select(func.count()).where(
     ATTEMPTS.c.reason != _WORKER_STOPPED,
     func.coalesce(ATTEMPTS.c.state, "") != JobState.BLOCKED.value,  # it ended with a question
 )
+_IS_DRAINING = select(WORKERS.c.is_draining).where(WORKERS.c.id == bindparam("by"))
 _BEGIN = insert(ATTEMPTS)
 _BEGIN_JOB = _JOB.values(
     state=JobState.RUNNING,
@@ -108,7 +110,8 @@ class Attempts:
             workflow_id: The workflow that executes the attempt; empty: the one of the job's last admission.
 
         Returns:
-            The attempt; None if the job has ended, is to be cancelled, or was admitted again for another workflow.
+            The attempt; None if the job has ended, is to be cancelled, or was admitted again for another workflow, or if
+            the worker drains: the job then is queued again.
         """
 
         def act(connection: Connection) -> Attempt | None:
@@ -119,6 +122,9 @@ class Attempts:
                 return None
             now = now_ms()
             connection.execute(_CLOSE, {"of": job_id, "now": now})
+            if connection.execute(_IS_DRAINING, {"by": worker}).scalar():
+                _queue_again(connection, job_id, _WORKER_DRAINS, now)
+                return None
             tries = connection.execute(_COUNT_TRIES, {"of": job_id}).scalar_one() + 1
             attempt = Attempt(job_id, job.attempt + 1, worker, new_run_id(), tries)
             row = {
@@ -158,12 +164,7 @@ class Attempts:
                 .values(ended_ms=now, state=JobState.INTERRUPTED, reason=_WORKER_STOPPED)
             )
             if job is not None and _is_current(job, attempt) and not job.is_cancel_asked:
-                queued = {"state": JobState.QUEUED, "worker": None, "reason": _WORKER_STOPPED}
-                connection.execute(
-                    update(JOBS)
-                    .where(JOBS.c.id == job.id)
-                    .values(**queued, changed_ms=now, reserved_tokens=None, reserved_usd=None)
-                )
+                _queue_again(connection, job.id, _WORKER_STOPPED, now)
 
         await self._database.write(act)
 
@@ -200,6 +201,7 @@ class Attempts:
         spent: Usage | None = None,
         retry_at: datetime | None = None,
         asked: AskedQuestion | None = None,
+        has_changes: bool = False,
     ) -> Job | None:
         """End an attempt, and its job with it; None if the attempt is no longer the job's current one.
 
@@ -211,6 +213,7 @@ class Attempts:
             spent: The usage of the attempt.
             retry_at: If given, the job is queued again until this time, instead of ending.
             asked: A question with which the attempt ended: the job waits for the answer, instead of ending.
+            has_changes: Whether the attempt left changes in a private copy, which a person may apply if the job is done.
         """
 
         def act(connection: Connection) -> Job | None:
@@ -230,6 +233,7 @@ class Attempts:
             else:
                 is_cancelled = job.is_cancel_asked and state is not JobState.SUCCEEDED
                 after = {"state": JobState.CANCELLED if is_cancelled else state, "ended_ms": now}
+                after["is_ready_to_apply"] = has_changes and after["state"] in DONE
                 if is_cancelled:
                     reason = job.reason or reason  # the reason of the request to cancel is more exact
             connection.execute(
@@ -242,6 +246,12 @@ class Attempts:
             return get_in(connection, attempt.job)
 
         return await self._database.write(act)
+
+
+def _queue_again(connection: Connection, job_id: str, reason: str, now: int) -> None:
+    queued = {"state": JobState.QUEUED, "worker": None, "reason": reason, "changed_ms": now}
+    statement = update(JOBS).where(JOBS.c.id == job_id)
+    connection.execute(statement.values(**queued, reserved_tokens=None, reserved_usd=None))
 
 
 def _is_current(job: Job | None, attempt: Attempt) -> bool:

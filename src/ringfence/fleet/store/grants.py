@@ -1,5 +1,6 @@
 """Stores the rules that people granted: to a job, in a blob of the job, or to an agent for all its later jobs."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, insert, select
 
-from ringfence.errors import PolicyRefused
+from ringfence.errors import PolicyRefused, UsageError
 from ringfence.events import JSONObject, QuestionAnswered
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import milliseconds, moment
@@ -17,6 +18,7 @@ from ringfence.fleet.store.tables import BLOBS, GRANTS
 from ringfence.job.question import LimitRule, Rule, read_rule
 
 _KIND = "grants"
+_ID_DIGITS = 10
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,12 @@ class AgentGrant:
     rule: JSONObject
     granted_by: str
     granted_at: datetime
+
+    @property
+    def id(self) -> str:
+        """Names the grant in commands and requests: `g` and ten hexadecimal digits, made from agent and rule."""
+        name = f"{self.agent}\0{_stored(self.kind, self.rule)}"
+        return f"g{hashlib.sha256(name.encode()).hexdigest()[:_ID_DIGITS]}"
 
     @property
     def granted(self) -> Rule | None:
@@ -53,12 +61,20 @@ class Grants:
         """The answers to the questions of a job, oldest first."""
         return await self._database.read(lambda connection: _job_grants(connection, job_id))
 
-    async def revoke(self, grant: AgentGrant) -> bool:
-        """Remove a rule that was granted to an agent; False if there is no such rule."""
-        where = (GRANTS.c.agent == grant.agent, GRANTS.c.rule == _stored(grant.kind, grant.rule))
+    async def revoke(self, grant_id: str) -> AgentGrant:
+        """Remove a rule that an agent was granted; attempts that have begun keep it.
 
-        def act(connection: Connection) -> bool:
-            return connection.execute(delete(GRANTS).where(*where)).rowcount == 1
+        Raises:
+            UsageError: There is no such grant.
+        """
+
+        def act(connection: Connection) -> AgentGrant:
+            found = next((each for each in _agent_grants(connection, None) if each.id == grant_id), None)
+            if found is None:
+                raise UsageError(f"there is no grant {grant_id!r}; `ringfence inbox grants` lists them")
+            rule = _stored(found.kind, found.rule)
+            connection.execute(delete(GRANTS).where(GRANTS.c.agent == found.agent, GRANTS.c.rule == rule))
+            return found
 
         return await self._database.write(act)
 

@@ -33,6 +33,7 @@ _EMPTY: Mapping[str, Any] = dict.fromkeys(column.name for column in JOBS.c) | {
     "host": None,
     "is_cancel_asked": False,
     "is_followed": False,
+    "is_ready_to_apply": False,
     "tokens": 0,
     "cost_usd": 0.0,
 }

@@ -18,6 +18,8 @@ _REASON = 500
 _TITLE = 200
 ACTIVE = (JobState.STARTING, JobState.RUNNING)
 """States in which a job counts against limits on concurrency."""
+DONE = (JobState.SUCCEEDED, JobState.UNVERIFIED)
+"""States of jobs whose agent did its task."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class Job:
     parent: str | None
     reason: str
     is_cancel_asked: bool
+    is_ready_to_apply: bool
+    """Whether it left changes in a private copy that were neither applied nor rejected through the fleet."""
     tokens: int
     cost_usd: float
     allowed_tokens: int | None
@@ -144,6 +148,7 @@ def _job_of(row: RowMapping | Mapping[str, Any]) -> Job:
         parent=row["parent"],
         reason=row["reason"],
         is_cancel_asked=bool(row["is_cancel_asked"]),
+        is_ready_to_apply=bool(row["is_ready_to_apply"]),
         tokens=row["tokens"],
         cost_usd=row["cost_usd"],
         allowed_tokens=row["reserved_tokens"],

@@ -270,6 +270,12 @@ class Jobs:
         except DuplicateKey:
             return limit  # another process has just added one of them: the next call finds it
 
+    async def set_decided(self, job_id: str) -> None:
+        """Note that a person has applied or rejected a job's changes."""
+        decided = {"is_ready_to_apply": False, "changed_ms": now_ms()}
+        statement = update(JOBS).where(JOBS.c.id == job_id).values(**decided)
+        await self._database.write(lambda connection: connection.execute(statement))
+
     async def remove(self, job_id: str) -> bool:
         """Remove a job that has ended, with all its rows; False if it has not ended, or does not exist."""
         return await self.forget([job_id]) == [job_id]

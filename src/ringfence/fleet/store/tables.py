@@ -45,6 +45,7 @@ JOBS = Table(
     Column("reason", Text, nullable=False, server_default=""),
     Column("is_cancel_asked", Boolean, nullable=False, server_default=text("false")),
     Column("is_followed", Boolean, nullable=False, server_default=text("false")),
+    Column("is_ready_to_apply", Boolean, nullable=False, server_default=text("false")),
     Column("tokens", BigInteger, nullable=False, server_default="0"),
     Column("cost_usd", Float, nullable=False, server_default="0"),
     Column("reserved_tokens", BigInteger),
@@ -57,11 +58,13 @@ JOBS = Table(
     Index("fleet_jobs_by_end", "ended_ms"),
     Index("fleet_jobs_by_parent", "parent"),
     Index("fleet_jobs_to_follow", "is_followed", "ended_ms"),
+    Index("fleet_jobs_to_apply", "is_ready_to_apply", "id"),
 )
 """One row per job. Rows are small, since lists of 100,000 jobs are read at once; texts of any size are in `BLOBS`.
 
 `title` is the first line of the prompt, at most 200 characters; `placement` is the label that a worker must have;
-`changed_ms` is the time of the last change of any column; `host` is the machine of the last attempt.
+`changed_ms` is the time of the last change of any column; `host` is the machine of the last attempt;
+`is_ready_to_apply` says whether the job left changes in a private copy that wait for a person.
 """
 
 BLOBS = Table(

@@ -55,7 +55,8 @@ def keep_totals(connection: Connection, ids: list[str]) -> None:
 
 
 def _states(connection: Connection) -> dict[tuple[str, JobState], int]:
-    query = select(JOBS.c.agent, JOBS.c.state, func.count()).group_by(JOBS.c.agent, JOBS.c.state)
+    known = JOBS.c.state.in_([state.value for state in JobState])  # a newer version may have added others
+    query = select(JOBS.c.agent, JOBS.c.state, func.count()).where(known).group_by(JOBS.c.agent, JOBS.c.state)
     return {(agent, JobState(state)): count for agent, state, count in connection.execute(query)}
 
 

@@ -116,9 +116,8 @@ async def _on_host(hook: CommandHook, facts: Mapping[str, Any], workspace: Path)
     if result.timed_out:
         return HookResult(is_ok=False, detail=f"it took longer than {hook.timeout:g} s")
     lines = (result.stderr or result.stdout).decode("utf-8", "replace").strip().splitlines()
-    return HookResult(
-        result.ok, f"exit code {result.exit_code}" + (f": {lines[-1]}" if lines else "")[:_LINE]
-    )
+    line = f": {lines[-1]}" if lines else ""
+    return HookResult(result.ok, f"exit code {result.exit_code}{line}"[:_LINE])
 
 
 async def _post(hook: WebhookHook, facts: Mapping[str, Any], effective: Effective) -> HookResult:

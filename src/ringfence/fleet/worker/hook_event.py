@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from ringfence.fleet.config.model import HookPoint
 from ringfence.fleet.store.inbox import Entry
-from ringfence.fleet.store.job import Job
+from ringfence.fleet.store.job import DONE, Job
 from ringfence.job.state import JobState
 
 SCHEMA_VERSION = 1
@@ -26,8 +26,7 @@ def points_of(state: JobState) -> tuple[HookPoint, ...]:
 
 Need = Literal["question", "blocked", "failed", "apply"]
 """Why a job needs a person: it asks a question; it is blocked; it failed for the last time; its changes are ready."""
-_DONE = (JobState.SUCCEEDED, JobState.UNVERIFIED)
-_NO_NEED = (*_DONE, JobState.CANCELLED, JobState.ENDED)
+_NO_NEED = (*DONE, JobState.CANCELLED, JobState.ENDED)
 
 
 def need_of(state: JobState, *, has_changes: bool) -> Need | None:
@@ -41,7 +40,7 @@ def need_of(state: JobState, *, has_changes: bool) -> Need | None:
         return "question"
     if state is JobState.BLOCKED:
         return "blocked"
-    if state in _DONE and has_changes:
+    if state in DONE and has_changes:
         return "apply"
     return None if state in _NO_NEED else "failed"
 

@@ -47,6 +47,7 @@ from ringfence.job.resolution import resolved_agent_request
 from ringfence.job.resumed_run import ResumeRequest
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
+from ringfence.sandbox.workspace.record import has_record, load_record
 from ringfence.tool.text import replace_surrogates
 
 if TYPE_CHECKING:
@@ -258,7 +259,9 @@ class JobExecutor:
         spent = Usage(*run.spent)
         if result.question is None:
             limits = with_rules(settings, granted.rules).limits
-            return AttemptResult(result.state, reason_within(limits, job, result.reason), spent)
+            reason = reason_within(limits, job, result.reason)
+            has_changes = settings.repository is None and _has_private_changes(result)
+            return AttemptResult(result.state, reason, spent, has_changes=has_changes)
         asked = asked_of(result.question, settings, job, granted.rules, spent)
         return AttemptResult(result.state, f"{asked.question.reason}, and waits for an answer", spent, asked)
 
@@ -302,6 +305,14 @@ class JobExecutor:
                 await self._jobs.blob(job.id, "configuration"), job
             )
         return settings
+
+
+def _has_private_changes(result: RunResult) -> bool:
+    """Whether a run left changes in a private copy of its workspace."""
+    work = result.work
+    if work is None or not (work.files_changed or work.files_changed_by_commits):
+        return False
+    return has_record(result.run_dir) and load_record(result.run_dir).mode == "clone"
 
 
 async def _watched(run: JobRun, alive: Alive) -> RunResult:

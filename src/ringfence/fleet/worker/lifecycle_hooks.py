@@ -20,17 +20,15 @@ from ringfence.fleet.config.model import (
 )
 from ringfence.fleet.log import Log
 from ringfence.fleet.store.inbox import Inbox
-from ringfence.fleet.store.job import Job
+from ringfence.fleet.store.job import DONE, Job
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.trigger.source.base import Claim, Outcome
 from ringfence.fleet.trigger.source.registry import claim_of, open_source
 from ringfence.fleet.worker.hook import HookResult, run_hook
-from ringfence.fleet.worker.hook_event import Need, facts_of, need_of, points_of
+from ringfence.fleet.worker.hook_event import facts_of, need_of, points_of
 from ringfence.fleet.worker.job_settings import effective_of
 from ringfence.fleet.worker.job_workspace import JobWorkspaces, apply_private_copy
 from ringfence.fleet.worker.workflow import FollowUp, pause_after
-from ringfence.job.resumed_run import unapplied_work
-from ringfence.job.state import JobState
 from ringfence.journal import run_dir
 
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ class LifecycleHooks:
         """The follow-ups of a job's end: first commands, in the job's workspace, which is released after them."""
         commands, messages = list[FollowUp](), list[FollowUp]()
         points = points_of(job.state)
-        if await self._need(job, settings) is not None:
+        if need_of(job.state, has_changes=job.is_ready_to_apply) is not None:
             points = (*points, "on_inbox")
         for point in points:
             for number, hook in enumerate(settings.hooks.get(point, ()), start=1):
@@ -99,11 +97,6 @@ class LifecycleHooks:
         if not commands:
             self.release(job.id)
         return commands + await self._claims(job, settings) + messages
-
-    async def _need(self, job: Job, settings: AgentSettings) -> Need | None:
-        """Why a job needs a person now."""
-        is_copy = settings.repository is None and job.state in (JobState.SUCCEEDED, JobState.UNVERIFIED)
-        return need_of(job.state, has_changes=is_copy and await _has_changes(job.run_id))
 
     async def _claims(self, job: Job, settings: AgentSettings) -> list[FollowUp]:
         """The follow-up that reports the job's end to the source of its work."""
@@ -132,7 +125,7 @@ class LifecycleHooks:
         try:
             async with AsyncExitStack() as stack:
                 source = await open_source(trigger, settings, stack=stack, state=state_dir())
-                if job.state in (JobState.SUCCEEDED, JobState.UNVERIFIED):
+                if job.state in DONE:
                     await source.complete(claim, Outcome.DONE, text)
                 else:  # if the claim were released instead, the same work would be taken again at once, endlessly
                     await source.complete(claim, Outcome.FAILED, text)
@@ -168,7 +161,7 @@ class LifecycleHooks:
         """Run a hook once, and trace it."""
         began_ns, result = time.time_ns(), None
         is_before = which[0] == "before_run"
-        need = None if is_before else await self._need(job, settings)
+        need = None if is_before else need_of(job.state, has_changes=job.is_ready_to_apply)
         question = None
         if self._inbox is not None and need == "question":
             question = await self._inbox.open_of(job.id)
@@ -206,16 +199,6 @@ class LifecycleHooks:
         """The run of an ended job whose private copy of the workspace the next hook continues."""
         last = self._hook_runs.get(job.id, job.run_id) if job.state.is_terminal else None
         return last if last is not None and run_dir(last).is_dir() else None
-
-
-async def _has_changes(run_id: str | None) -> bool:
-    """Whether a run left changes in a private copy on this machine that were not applied."""
-    if run_id is None or not run_dir(run_id).is_dir():
-        return False
-    try:
-        return await unapplied_work(run_id) is not None
-    except RingfenceError:  # an unreadable record has nothing to apply
-        return False
 
 
 def _then(tried: int, attempts: int) -> str:

@@ -4,12 +4,11 @@ from functools import partial
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 from sqlalchemy import Connection, select, update
 
 from ringfence.errors import RingfenceError
 from ringfence.fleet.log import Log
-from ringfence.fleet.record_store import RecordStore
+from ringfence.fleet.record_store import TRANSFER_LIMIT_S, RecordStore, call_store
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.tables import ATTEMPTS
 from ringfence.journal import is_alive, run_dir
@@ -81,7 +80,7 @@ class RecordUpload:
                 continue
             is_there = directory.is_dir()
             if is_there:
-                await anyio.to_thread.run_sync(self._store.upload, run_id)
+                await call_store(partial(self._store.upload, run_id), limit_s=TRANSFER_LIMIT_S)
             name = run_id if is_there else NOT_STORED
             this = (ATTEMPTS.c.job == job, ATTEMPTS.c.number == number)
             await self._database.write(partial(_set_record, this, name))

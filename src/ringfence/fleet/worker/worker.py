@@ -81,8 +81,14 @@ class Worker:
             on_ended=lambda: self._uploads.wake() if self._uploads is not None else None,
         )
         self._workflow = JobWorkflow(
-            Jobs(self._database), Attempts(self._database), job_executor, worker=self._name, host=host
+            Jobs(self._database),
+            Attempts(self._database),
+            job_executor,
+            worker=self._name,
+            host=host,
+            on_refused=lambda: self._refresh_wanted.set(),
         )
+        self._refresh_wanted = anyio.Event()
         self._engine = open_engine(
             url,
             workflows={JOB_WORKFLOW: self._workflow},
@@ -139,7 +145,9 @@ class Worker:
             capacity=self._slots,
         )
         while True:
-            await anyio.sleep(REFRESH_S)
+            with anyio.move_on_after(REFRESH_S):
+                await self._refresh_wanted.wait()
+            self._refresh_wanted = anyio.Event()
             may_work = await self._workers.refresh(self._name())
             self._engine.drain(is_draining=not may_work)
 

@@ -40,6 +40,8 @@ class AttemptResult:
     spent: Usage = field(default_factory=Usage)
     asked: AskedQuestion | None = None
     """The question with which the attempt ended."""
+    has_changes: bool = False
+    """Whether the attempt left changes in a private copy, which a person may apply."""
 
 
 @frozen
@@ -89,6 +91,7 @@ class JobWorkflow:
         performer: Executes the attempts.
         worker: Returns the executor's name.
         host: This machine's name.
+        on_refused: Called when a job may not begin here, since the worker may be draining.
     """
 
     def __init__(
@@ -99,12 +102,14 @@ class JobWorkflow:
         *,
         worker: Callable[[], str],
         host: str,
+        on_refused: Callable[[], None] = lambda: None,
     ) -> None:
         self._jobs = jobs
         self._attempts = attempts
         self._performer = performer
         self._worker = worker
         self._host = host
+        self._on_refused = on_refused
         self._workflows: dict[str, str] = {}
         """The workflow that executes each job in this process, by job."""
 
@@ -151,6 +156,7 @@ class JobWorkflow:
         )
         job = await self._jobs.get(job_id)
         if attempt is None or job is None:
+            self._on_refused()
             await self._end_if_cancelled(job, workflow_id)
             return None
         self._workflows[job_id] = workflow_id
@@ -179,6 +185,7 @@ class JobWorkflow:
             spent=result.spent,
             retry_at=retry_at(retry, result.state, attempt.tries),
             asked=result.asked,
+            has_changes=result.has_changes,
         )
         return ended.state.value if ended is not None else await self._ended_before(attempt)
 

@@ -128,7 +128,7 @@ end(status["Seccomp"].strip() == "2", "Seccomp is " + status["Seccomp"].strip())
 
 async def _outside(scene: Scene) -> Verdict:
     marker = Marker.new()
-    # In two halves joined inside: else the marker is also found in whatever hands the command over.
+    # Every process that has the marker among its arguments is checked, one that only starts the command included.
     words = ["python3", "-I", "-c", "import time; time.sleep(20)", marker.text]
     async with scene.shared.spawn(words, timeout_s=20) as process:
         pids: list[int] = []

@@ -20,7 +20,8 @@ async def show_agent(request: Request, api: ApiClient) -> Page:
     name = request.path_params["name"]
     agent = await api.get("agents", name)
     jobs = await api.get("jobs", agent=name, limit=_HISTORY)
-    return Page("agent", {"agent": agent, "jobs": jobs})
+    grants = [each for each in await api.get("grants") if each["agent"] == name]
+    return Page("agent", {"agent": agent, "jobs": jobs, "grants": grants})
 
 
 async def act(request: Request, api: ApiClient, form: Mapping[str, str]) -> str:

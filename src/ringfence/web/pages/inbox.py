@@ -13,6 +13,7 @@ _RECENT = 20
 _GROUPS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Blocked", {"state": ["blocked"]}),
     ("Failed", {"state": list(FAILED)}),
+    ("Ready to apply", {"ready": "true"}),
 )
 _ANSWERED = {"allow": "Allowed. The job resumes in a new attempt.", "deny": "Denied."}
 
@@ -43,3 +44,9 @@ async def answer(request: Request, api: ApiClient, form: Mapping[str, str]) -> s
     body = {"answer": chosen, "scope": form.get("scope", "run"), "reply": form.get("reply", "")}
     await api.post("inbox", request.path_params["id"], "answer", body=body)
     return _ANSWERED[chosen]
+
+
+async def revoke(request: Request, api: ApiClient, _form: Mapping[str, str]) -> str:
+    """Take a granted rule away from an agent."""
+    await api.delete("grants", request.path_params["id"])
+    return "The rule is revoked. Attempts that have begun keep it."
