@@ -5,10 +5,12 @@ test that waits for a process in a `with` statement, or that Hypothesis runs aga
 the whole run.
 """
 
+import asyncio
 import faulthandler
 import signal
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -30,6 +32,9 @@ def pytest_timeout_set_timer(settings: Any) -> bool | None:
     def on_alarm(_signal: int, _frame: FrameType | None) -> None:
         assert sys.__stderr__ is not None
         faulthandler.dump_traceback(sys.__stderr__)
+        with suppress(RuntimeError):  # no event loop runs
+            for task in asyncio.all_tasks():
+                task.print_stack(file=sys.__stderr__)
         raise TimeLimitExceeded(f"the test exceeded its limit of {settings.timeout:g} s")
 
     signal.signal(signal.SIGALRM, on_alarm)
