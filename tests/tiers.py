@@ -50,11 +50,13 @@ ANY_USER: Mapping[str, str] = {
     "fleet/test_prompt_template.py": "prompts, filled in",
     "fleet/tracing/": "what a collector is sent",
     "fleet/trigger/": "requests, files and work sources, judged",
+    "fleet/test_record_store.py": "archives, read and judged",
     "fleet/worker/test_messages.py": "messages, on loopback",
+    "fleet/worker/test_questions.py": "questions to people, and their answers",
     "fleet/worker/test_sessions.py": "what agents of a fleet remember",
     "golden/": "formats of state that version 0.1 wrote",
     "loop/corpus/": "what a gate makes of attempts, run inside",
-    "loop/freeze/": "files of attempts, compared as data",
+    "loop/protection/": "files of attempts, compared as data",
     "loop/report/": "what is written of a loop's rows",
     "loop/role/": "prompts made, and answers read",
     "loop/story/": "stories, read, judged and put in order",
@@ -111,6 +113,8 @@ ANY_USER: Mapping[str, str] = {
     "sandbox/seccomp/test_compile.py": "programs for the kernel, made and simulated",
     "sandbox/test_link.py": "frames of a guest that is the test",
     "testing/scripted_model/": "a server for tests, on loopback",
+    "web/test_loop_page.py": "pages in a browser; its server and sign-in are tested as both users",
+    "web/test_pages.py": "pages in a browser; its server and sign-in are tested as both users",
 }
 """Files and directories below `tests/` whose tests cannot depend on who runs them, and why."""
 

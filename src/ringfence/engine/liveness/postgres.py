@@ -47,7 +47,9 @@ _END = sa.text(
 
 
 class PostgresLiveness(Liveness):
-    """The lock ends with the connection, which ends with its process, or about ten seconds after its machine.
+    """Liveness by an advisory lock of a session of Postgres.
+
+    The server releases the lock when the process ends, and about ten seconds after its machine was lost.
 
     Args:
         database: See `Liveness`.

@@ -1,4 +1,4 @@
-"""The fleet's daemon: the one process that owns the fleet's state, and runs nothing that could block it."""
+"""The fleet's daemon: the only process that admits jobs. It never executes one."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress

@@ -168,7 +168,7 @@ class Jobs:
         await self._database.write(act)
 
     async def end(self, job_id: str, state: JobState, *, reason: str) -> bool:
-        """End a job that no attempt will end; False if it has already ended. This fences its attempts."""
+        """End a job for which no attempt is running; False if it has already ended. This fences its attempts."""
 
         def act(connection: Connection) -> bool:
             return _end_in(connection, job_id, state, reason)
