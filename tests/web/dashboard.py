@@ -24,18 +24,17 @@ class Dashboard:
 
     address: str
     """`127.0.0.1:PORT`."""
-    links: list[str] = field(default_factory=list)
-    """Tokens of the sign-in links, the newest last."""
+    sessions: Sessions = field(default_factory=Sessions)
+    """The sessions of its browsers."""
 
     @property
     def url(self) -> str:
         """The dashboard's URL."""
         return f"http://{self.address}"
 
-    @property
-    def link(self) -> str:
-        """The link that signs in the next browser."""
-        return f"{self.url}/login?token={self.links[-1]}"
+    def new_link(self) -> str:
+        """Return a link that signs in the next browser; it replaces the link before it."""
+        return f"{self.url}/login?token={self.sessions.new_link()}"
 
 
 OpenApi = Callable[[], Awaitable[ASGIApp]]
@@ -54,13 +53,11 @@ def running_dashboard(open_api: OpenApi, directory: Path) -> Iterator[Dashboard]
 
     @asynccontextmanager
     async def serve() -> AsyncIterator[None]:
-        sessions = Sessions(shown.links.append)
-        sessions.new_link()
         own = directory / "api.sock"
         async with serving(await open_api(), own):
             client = ApiClient.local(directory / "daemon.sock", own)
             app = create_dashboard(
-                client, sessions, hosts=[shown.address], origins=[shown.url], cookie="ringfence_test"
+                client, shown.sessions, hosts=[shown.address], origins=[shown.url], cookie="ringfence_test"
             )
             async with serving_on(app, listener):
                 yield

@@ -9,6 +9,7 @@ from tests.web.dashboard import Dashboard, running_dashboard
 
 from ringfence.fleet.api.app import create_local_app
 from ringfence.fleet.api.context import ApiContext
+from ringfence.web import Sessions
 from ringfence.web.guard import POLICY
 
 
@@ -35,22 +36,56 @@ def anyone(dashboard: Dashboard) -> Iterator[httpx2.Client]:
 def user(dashboard: Dashboard) -> Iterator[httpx2.Client]:
     """A client that is signed in."""
     with httpx2.Client(base_url=dashboard.url) as client:
-        assert client.get(dashboard.link).status_code == 303
+        assert client.get(dashboard.new_link()).status_code == 200
         yield client
 
 
 def test_a_link_signs_in_once(dashboard: Dashboard, anyone: httpx2.Client) -> None:
-    """A second use of a link, by any browser, is refused, and the next link differs."""
-    link = dashboard.link
+    """A second use of a link, by any browser, is refused."""
+    link = dashboard.new_link()
     cookie = anyone.get(link).headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "samesite=strict" in cookie.lower()
-    assert dashboard.link != link
     with httpx2.Client(base_url=dashboard.url) as other:
         refused = other.get(link)
         assert refused.status_code == 403
         assert "ringfence serve" in refused.text
         assert "set-cookie" not in refused.headers
+
+
+def test_a_link_works_for_ten_minutes() -> None:
+    """Ten minutes after it was made a link signs nobody in; nor does a link that another one has replaced."""
+    now = [0.0]
+    sessions = Sessions(lambda: now[0])
+    replaced = sessions.new_link()
+    link = sessions.new_link()
+    assert sessions.redeem(replaced) is None
+    now[0] = 600.0
+    assert sessions.redeem(link) is None
+    link = sessions.new_link()
+    now[0] += 599.0
+    assert sessions.redeem(link) is not None
+
+
+def test_a_session_ends_unless_it_is_used() -> None:
+    """Each request keeps a session for 12 hours; without a request in that time it ends for good."""
+    now = [0.0]
+    sessions = Sessions(lambda: now[0])
+    session = sessions.redeem(sessions.new_link())
+    assert session is not None
+    for _ in range(3):
+        now[0] += 12 * 3600 - 1
+        assert sessions.is_valid(session)
+    now[0] += 12 * 3600
+    assert not sessions.is_valid(session)
+    assert not sessions.is_valid(session)
+
+
+def test_a_preview_does_not_use_up_a_link(dashboard: Dashboard, anyone: httpx2.Client) -> None:
+    """HEAD of a link, as chat programs send it, signs nobody in; the link still works."""
+    link = dashboard.new_link()
+    assert "set-cookie" not in anyone.head(link).headers
+    assert "set-cookie" in anyone.get(link).headers
 
 
 @pytest.mark.parametrize("token", ["", "x", "\udcff".encode("utf-8", "surrogatepass").decode("latin-1")])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from playwright.sync_api import Browser, expect
 from starlette.types import ASGIApp
 from tests.web.dashboard import running_server
 from tests.web.example import Example, open_daemon
@@ -51,18 +52,64 @@ def _link(process: subprocess.Popen[str]) -> str:
 
 
 def test_it_shows_the_runs_of_a_machine_without_a_fleet(environment: dict[str, str], tmp_path: Path) -> None:
-    """The printed link signs in, and the next link follows; Ctrl-C exits with code 0 and leaves no socket."""
+    """The printed link signs in, and SIGUSR1 prints the next; Ctrl-C exits with code 0 and leaves no socket."""
     with serving(environment, tmp_path) as process:
         link = _link(process)
         with httpx2.Client() as client:
-            assert client.get(link).status_code == 303
+            assert client.get(link).status_code == 200
             page = client.get(httpx2.URL(link).join("/runs"))
             assert page.status_code == 200
             assert "No runs yet" in page.text
             assert client.get(httpx2.URL(link).join("/jobs")).status_code == 200
-        assert _link(process).startswith(link.partition("=")[0])
+        process.send_signal(signal.SIGUSR1)
+        following = _link(process)
+        assert following.startswith(link.partition("=")[0])
+        assert following != link
     assert process.returncode == 0
     assert not socket_path(tmp_path / "state").exists()
+
+
+def test_enter_prints_the_next_link(environment: dict[str, str], tmp_path: Path) -> None:
+    """Enter in the terminal of the command prints one more link, which replaces the first one."""
+    user_side, terminal = os.openpty()
+    program = [sys.executable, "-m", "ringfence", "serve"]
+    started = ["setsid", "--ctty", "--wait", *program]
+    with subprocess.Popen(
+        started, stdin=terminal, stdout=subprocess.PIPE, text=True, env=environment, cwd=tmp_path
+    ) as process:
+        os.close(terminal)
+        first = httpx2.URL(_link(process))
+        os.write(user_side, b"\n")
+        second = httpx2.URL(_link(process))
+        assert httpx2.get(first).status_code == 403
+        assert httpx2.get(second).status_code == 200
+        os.write(user_side, b"\x03")
+        assert process.wait(30) == 0
+    os.close(user_side)
+
+
+def test_open_keeps_the_link_out_of_arguments(
+    environment: dict[str, str], tmp_path: Path, browser: Browser
+) -> None:
+    """`--open` gives the browser a private file, which signs in; the token is in no argument of a process."""
+    program, seen = tmp_path / "browser", tmp_path / "seen"
+    os.mkfifo(seen)
+    program.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
+    program.chmod(0o755)
+    with serving({**environment, "BROWSER": f"{program} %s"}, tmp_path, "--open") as process:
+        link = httpx2.URL(_link(process))
+        opened = seen.read_text().strip()
+        assert opened.startswith("file:///")
+        assert link.params["token"] not in opened
+        file = Path(httpx2.URL(opened).path)
+        assert file.stat().st_mode & 0o777 == 0o600
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(opened)
+        expect(page).to_have_url(str(link.join("/runs")))
+        expect(page.locator("h1")).to_have_text("Runs")
+        context.close()
+    assert not file.exists()
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:80", "example.com:80"])
@@ -110,7 +157,7 @@ def test_behind_a_proxy_the_link_has_its_name_and_cookies_are_for_tls(
         answer = httpx2.get(
             f"http://127.0.0.1:{port}{link.raw_path.decode()}", headers={"Host": "fleet.example.com"}
         )
-        assert answer.status_code == 303
+        assert answer.status_code == 200
         assert "secure" in answer.headers["set-cookie"].lower()
 
 

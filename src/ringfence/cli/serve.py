@@ -2,8 +2,8 @@
 
 import os
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,8 +35,9 @@ def serve(
 ) -> None:
     """Show the dashboard in a browser.
 
-    Prints a link that signs in one browser; after each sign-in it prints the next link. Shows the fleet whose daemon
-    runs for the state directory, and without a daemon what is stored, with the runs and loops of this machine.
+    Prints a link that signs in one browser and works for ten minutes; Enter or the signal SIGUSR1 prints the next
+    link. Shows the fleet whose daemon runs for the state directory, and without a daemon what is stored, with the runs
+    and loops of this machine.
     """
     import anyio
 
@@ -67,10 +68,13 @@ async def _serve(
     shown = f"[{host}]" if ":" in host else host
     base = f"https://{names[0]}" if names else f"http://{shown}:{port}"
 
-    def show_link(token: str) -> None:
-        typer.echo(f"{base}/login?token={token}")
+    sessions = Sessions()
 
-    sessions = Sessions(show_link)
+    def print_link() -> str:
+        link = f"{base}/login?token={sessions.new_link()}"
+        typer.echo(link)
+        return link
+
     local = (
         []
         if names and not _is_loopback(host)
@@ -80,14 +84,39 @@ async def _serve(
     origins = [*(f"http://{each}" for each in local), *(f"https://{each}" for each in names)]
     async with _open_api(server) as api:
         app = create_dashboard(api, sessions, hosts=hosts, origins=origins, cookie=f"ringfence_{port}")
-        async with serving_on(app, listener):
-            notify("the dashboard is up; each link signs in one browser, Ctrl-C ends it")
-            token = sessions.new_link()
-            if is_opened:
-                _open_browser(f"{base}/login?token={token}")
-            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                async for _ in signals:
-                    break
+        async with serving_on(app, listener), anyio.create_task_group() as tasks:
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGUSR1) as signals:
+                notify(
+                    "the dashboard is up; each link signs in one browser, within ten minutes; Enter, or SIGUSR1 to "
+                    f"process {os.getpid()}, prints the next link; Ctrl-C ends the dashboard"
+                )
+                link = print_link()
+                tasks.start_soon(_on_enter, print_link)
+                with _opened_page(link) if is_opened else nullcontext():
+                    async for received in signals:
+                        if received != signal.SIGUSR1:
+                            break
+                        print_link()
+            tasks.cancel_scope.cancel()
+
+
+async def _on_enter(act: Callable[[], object]) -> None:
+    """Call a function for each line that is typed in the terminal, while this process is in its foreground."""
+    import sys
+
+    import anyio
+
+    if not sys.stdin.isatty():
+        return
+    terminal = sys.stdin.fileno()
+    while True:
+        await anyio.wait_readable(terminal)
+        if os.tcgetpgrp(terminal) != os.getpgrp():  # reading would stop the process
+            await anyio.sleep(1)
+        elif os.read(terminal, 4096):
+            act()
+        else:
+            return
 
 
 @asynccontextmanager
@@ -154,8 +183,24 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from exc
 
 
-def _open_browser(link: str) -> None:
+@contextmanager
+def _opened_page(link: str) -> Iterator[None]:
+    """Open a browser with a file that leads to the link; the file exists during the block.
+
+    The link itself is no argument of the browser, since all users of the machine can read the arguments of processes.
+    """
+    import tempfile
     import webbrowser
 
-    if not webbrowser.open(link):
-        note("no browser could be opened; open the link above")
+    from ringfence.config.paths import make_private_dir, state_dir
+
+    # The mode of the file is 0600.
+    directory = make_private_dir(state_dir())
+    with tempfile.NamedTemporaryFile("w", dir=directory, prefix="sign-in-", suffix=".html") as page:
+        page.write(
+            f'<!doctype html><meta http-equiv="refresh" content="0; url={link}"><title>Ringfence</title>\n'
+        )
+        page.flush()
+        if not webbrowser.open(Path(page.name).as_uri()):
+            note("no browser could be opened; open the link above")
+        yield

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
@@ -35,6 +35,7 @@ _TITLES = {
     503: "Not available now",
 }
 
+_SIGNED_IN = '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>Ringfence</title>'
 _NO_FLEET = (
     "Describe agents in a ringfence.yaml and start them with `ringfence fleet up`; this page then shows them. Runs and "
     "loops of this machine are shown without a fleet."
@@ -107,16 +108,19 @@ async def _go_home(request: Request) -> Response:
 
 async def _sign_in(request: Request) -> Response:
     """Exchange the token of a link for a session cookie."""
+    if request.method == "HEAD":  # of a preview or a scanner of links, which must not use up the link
+        return Response()
     state = request.app.state
     session = state.sessions.redeem(request.query_params.get("token", ""))
     if session is None:
         return render_problem(
             403,
             "This link does not work",
-            "It was used before, or it is not complete. Each link signs in one browser. The terminal in which "
-            "`ringfence serve` runs shows the next link; if it is gone, start `ringfence serve` again.",
+            "It was used before, is older than ten minutes, or is not complete. Each link signs in one browser. Press "
+            "Enter in the terminal in which `ringfence serve` runs, or send it SIGUSR1, and it prints the next link.",
         )
-    response = RedirectResponse("/", status_code=303)
+    # Not a redirect: browsers would follow one without the cookie if the link was opened by a file or another site.
+    response = HTMLResponse(_SIGNED_IN)
     response.set_cookie(
         state.cookie, session, httponly=True, samesite="strict", path="/", secure=state.is_secure
     )

@@ -94,8 +94,8 @@ class Guard:
         return render_problem(
             401,
             "You are not signed in",
-            "Open the link that `ringfence serve` printed in its terminal. Each link works once, in one browser; the "
-            "terminal always shows the next one.",
+            "Press Enter in the terminal in which `ringfence serve` runs, and open the link that it prints. Each link "
+            "works once, in one browser, for ten minutes. A session ends after 12 hours without a request.",
         )
 
     def _session_of(self, headers: Headers) -> str:
