@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from tests.fleet.daemon.test_api import daemon_of
 from ringfence.fleet.api.app import create_local_app
 from ringfence.fleet.api.context import ApiContext
 from ringfence.fleet.daemon.daemon import Daemon
-from ringfence.fleet.store.attempts import Attempts
+from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds, Budget
+from ringfence.fleet.store.attempts import Attempt, Attempts
 from ringfence.fleet.store.job import ACTIVE
 from ringfence.fleet.store.spend import Usage
 from ringfence.fleet.store.tables import JOBS
@@ -127,6 +129,32 @@ def test_a_job_has_its_attempts_and_limits(client: TestClient, daemon: Daemon):
     assert limits["tokens"] == (40, 900)
     assert limits["turns"] == (None, 7)
     assert limits["wall_clock_s"][0] is not None
+
+
+def test_allowed_tokens_are_those_of_all_attempts(client: TestClient, daemon: Daemon):
+    """The allowed tokens of a job are compared with the sum over its attempts, in each admission of the job."""
+    job = _trigger(client, "a", "mend")
+    bounds = Bounds({"a": AgentBounds(job=Budget(tokens=900), day=Budget(tokens=800))})
+    now = datetime.now(UTC)
+
+    def tokens() -> tuple[int, int]:
+        limits = {each["name"]: each for each in client.get(f"/v1/jobs/{job}").json()["limits"]}
+        return limits["tokens"]["used"], limits["tokens"]["allowed"]
+
+    async def begin(used: int) -> Attempt:
+        await Admission(daemon.database).admit(bounds, now=now, day_began=now - timedelta(days=1))
+        attempt = await Attempts(daemon.database).begin(job, worker="w1", host="east")
+        assert attempt is not None
+        await Attempts(daemon.database).report(attempt, Usage(tokens=used))
+        return attempt
+
+    assert tokens() == (0, 900)
+    first = anyio.run(begin, 300)
+    assert tokens() == (300, 800)
+    again = partial(Attempts(daemon.database).end, first, JobState.INFRASTRUCTURE, retry_at=now)
+    anyio.run(again)
+    anyio.run(begin, 200)
+    assert tokens() == (500, 800)
 
 
 def test_status_counts_today(client: TestClient, daemon: Daemon):

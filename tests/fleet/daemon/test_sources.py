@@ -28,16 +28,18 @@ def _crew(crew: FleetFiles, github: GitHub) -> FleetFiles:
     issues = {"type": "github", "repository": "o/r", "token": "${secret:gh}", "base_url": github.url}
     common: dict[str, Any] = {"workspace": ".", "sandbox": {"mode": "clone"}, "concurrency": 4}
 
-    def agent(model: str, label: str) -> dict[str, Any]:
+    def agent(model: str, label: str, **changes: Any) -> dict[str, Any]:
         trigger = {**issues, "label": label, "every": "0.2s"}
-        return {**common, "run": {"model": model}, "triggers": {"issues": trigger}}
+        return {**common, **changes, "run": {"model": model}, "triggers": {"issues": trigger}}
 
+    slow = crew.script("slow", {"text": "wait", "tools": [_SLEEP]}, {"text": "x"})
     crew.write(
         fleet={"name": "c", "drain": "1s"},
         secrets={"gh": f"file:{crew.home / 'token'}"},
         agents={
             "quick": agent(crew.script("quick", {"text": "it is mended"}), "ready"),
-            "slow": agent(crew.script("slow", {"text": "wait", "tools": [_SLEEP]}, {"text": "x"}), "hard"),
+            "slow": agent(slow, "hard"),
+            "single": agent(slow, "once", concurrency=1),
         },
     )
     crew.up()
@@ -116,6 +118,26 @@ def test_an_issue_whose_job_was_cancelled_stays_so(crews: list[FleetFiles], gith
     crew.does("job", "cancel", job["id"])
     crews[0].waits(lambda: github.labels(issue), lambda labels: labels == {"failed"})
     assert "cancelled by hand" in "".join(github.words(issue))
+
+
+def _held(crews: list[FleetFiles]) -> list[tuple[FleetFiles, Any]]:
+    """Return the queued jobs of `single` that wait for a running one."""
+    jobs = [(crew, crew.jobs(agent="single")) for crew in crews]
+    busy = [(crew, made) for crew, made in jobs if any(job["state"] == "running" for job in made)]
+    return [(crew, job) for crew, made in busy for job in made if job["state"] == "queued"]
+
+
+def test_an_issue_whose_job_was_cancelled_in_the_queue_is_released(crews: list[FleetFiles], github: GitHub):
+    """The issue of a job that is cancelled before its first attempt is marked as failed, as after any other end."""
+    issues = [github.open_issue(f"Tile {number} is loose", "Fix it.", "once") for number in range(3)]
+    crew, job = crews[0].waits(lambda: _held(crews), bool)[0]
+    crew.does("job", "cancel", job["id"])
+    crews[0].waits(lambda: [github.labels(issue) for issue in issues], lambda labels: {"failed"} in labels)
+    assert crew.job(job["id"])["attempt"] == 0
+    for crew in crews:
+        for job in crew.jobs(agent="single"):
+            if job["ended_at"] is None:
+                crew.does("job", "cancel", job["id"])
 
 
 def test_an_issue_of_a_crew_that_stops_stays_claimed(crews: list[FleetFiles], github: GitHub):

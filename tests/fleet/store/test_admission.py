@@ -215,6 +215,21 @@ async def test_a_retry_has_what_its_job_has_left(queue: Queue):
     assert [each.allowed_tokens for each in (await queue.admit(agents)).jobs] == [40]
 
 
+async def test_an_attempt_after_a_workers_death_has_the_rest(queue: Queue):
+    """An attempt that follows a worker's death may spend what the lost attempts left of the job's reservation."""
+    agents = {"a": AgentBounds(job=Budget(tokens=100, cost_usd=2))}
+    job = await queue.add()
+    await queue.admit(agents)
+    attempts = Attempts(queue.database)
+    for usage in (Usage(30, 0.5), Usage(50, 1.75), Usage()):
+        attempt = await attempts.begin(job, worker="w", host="h")
+        assert attempt is not None
+        await attempts.report(attempt, usage)
+    found = await Jobs(queue.database).get(job)
+    assert found is not None
+    assert (found.allowed_tokens, found.allowed_usd) == (20, 0.0)
+
+
 async def test_unknown_and_disabled_agents_wait(queue: Queue):
     """Jobs of an agent that is disabled, or no longer configured, stay queued."""
     await queue.add("gone")

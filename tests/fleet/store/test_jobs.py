@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from tempfile import TemporaryDirectory
 
@@ -88,6 +89,26 @@ async def test_a_full_queue_stops_nothing_that_follows(database: Database):
     assert (looked, await jobs.follow(lambda _job: follow)) == (1, 0)
     assert sorted(job.agent for job in await jobs.list(states=[JobState.QUEUED])) == ["quick", "slow"]
     assert [(job, "agent 'slow'" in why) for job, why in told] == [(ended.id, True)]
+
+
+@pytest.mark.parametrize("was", ["queued", "starting", "running"])
+async def test_a_job_that_ends_outside_an_attempt_is_finished(database: Database, was: str):
+    """A job that is cancelled in the queue, or lost by its workflow, is finished once, as a worker would do it."""
+    jobs = Jobs(database)
+    if was == "queued":
+        job, _ = await jobs.add(new())
+        await jobs.request_cancel(job.id, reason="by hand")
+    else:
+        job = replace(await started(database), admissions=1)
+        if was == "running":
+            await Attempts(database).begin(job.id, worker="w", host="h")
+        assert await jobs.end_orphaned(job.id, workflow=job.workflow_id, reason="lost")
+    finished: list[str] = []
+    for _ in range(2):
+        await jobs.follow(
+            lambda _job: [], finish=lambda _connection, ended: finished.append(ended.workflow_id)
+        )
+    assert finished == [f"{job.id}.{job.admissions + 1}"]
 
 
 async def test_many_at_once_enter_one(database: Database):

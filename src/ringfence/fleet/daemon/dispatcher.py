@@ -126,7 +126,7 @@ class Dispatcher:
         self._log(f"no job follows job {ended.id}: {why}", event="job.refused", job=ended.id)
 
     def _finish(self, connection: Connection, job: Job) -> None:
-        """Enqueue the hooks and the report to the work's source for a job that ended between two attempts."""
+        """Enqueue the hooks and the report to the work's source for a job that ended outside an attempt."""
         self._engine.enqueue_in(
             connection,
             JOB_WORKFLOW,

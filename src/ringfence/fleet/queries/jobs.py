@@ -20,9 +20,11 @@ from ringfence.fleet.api.models import (
     text_of,
 )
 from ringfence.fleet.queries.source import FleetSource
+from ringfence.fleet.store.grants import agent_grants_in, granted_limits_in
 from ringfence.fleet.store.insertion import is_job_id
 from ringfence.fleet.store.job import Job, milliseconds, moment
 from ringfence.fleet.store.jobs import Jobs, readable
+from ringfence.fleet.store.spend import Usage
 from ringfence.fleet.store.tables import ATTEMPTS, JOBS
 from ringfence.fleet.worker.job_settings import agent_settings
 from ringfence.fleet.worker.record_upload import NOT_STORED
@@ -172,7 +174,7 @@ async def show_job(source: FleetSource, reference: str) -> JobDetail:
         prompt=text_of(blobs.get("prompt")),
         answer=text_of(blobs.get("answer")),
         attempts=attempts,
-        limits=_limits(job, blobs.get("configuration"), attempts, ended),
+        limits=await _limits(source, job, blobs.get("configuration"), attempts, ended),
         changes_state=state,
         can_apply=state in ("pending", "undone", "rejected"),
     )
@@ -220,18 +222,35 @@ def _attempt(row: RowMapping) -> AttemptAnswer:
     )
 
 
-def _limits(
-    job: Job, configuration: bytes | None, attempts: Sequence[AttemptAnswer], ended: JobEnded | None
+async def _limits(
+    source: FleetSource,
+    job: Job,
+    configuration: bytes | None,
+    attempts: Sequence[AttemptAnswer],
+    ended: JobEnded | None,
 ) -> list[LimitAnswer]:
-    """The limits of a job's agent, as configured when the job was created."""
+    """The limits of a job's agent, as configured when the job was created, or as a person raised them.
+
+    Tokens and cost are those of all attempts together: while the job is active, the usage of its earlier attempts plus
+    what is reserved for its current one. Time, turns and tool calls are those of the last attempt.
+    """
     try:
         limits = agent_settings(configuration, job).limits
     except InfrastructureFault:  # another version of ringfence wrote the configuration
         limits = LimitSettings()
-    allowed_tokens = limits.tokens if job.allowed_tokens is None else min(limits.tokens, job.allowed_tokens)
+    granted = await source.database.read(
+        lambda connection: granted_limits_in(connection, agent_grants_in(connection), job.agent, job.id)
+    )
+    limits = limits.model_copy(update=granted)
+    current = attempts[-1] if attempts and job.state is JobState.RUNNING else None
+    before = Usage(job.tokens, job.cost_usd)
+    if current is not None:
+        before = Usage(job.tokens - current.tokens, job.cost_usd - current.cost_usd)
+    tokens = None if job.allowed_tokens is None else before.tokens + job.allowed_tokens
+    cost_usd = None if job.allowed_usd is None else before.cost_usd + job.allowed_usd
     return [
-        LimitAnswer(name="tokens", used=job.tokens, allowed=allowed_tokens),
-        LimitAnswer(name="cost_usd", used=job.cost_usd, allowed=_smaller(limits.cost_usd, job.allowed_usd)),
+        LimitAnswer(name="tokens", used=job.tokens, allowed=_smaller(limits.tokens, tokens)),
+        LimitAnswer(name="cost_usd", used=job.cost_usd, allowed=_smaller(limits.cost_usd, cost_usd)),
         LimitAnswer(name="wall_clock_s", used=_duration_s(attempts), allowed=limits.wall_clock),
         LimitAnswer(name="turns", used=None if ended is None else ended.turns, allowed=limits.turns),
         LimitAnswer(

@@ -48,6 +48,8 @@ _BEGIN_JOB = _JOB.values(
     worker=bindparam("by"),
     host=bindparam("on"),
     run_id=bindparam("run"),
+    reserved_tokens=bindparam("rest_tokens"),
+    reserved_usd=bindparam("rest_usd"),
     changed_ms=bindparam("now"),
     started_ms=func.coalesce(JOBS.c.started_ms, bindparam("now")),
 )
@@ -67,6 +69,7 @@ _NOTE = (
 _SUMS = select(func.sum(ATTEMPTS.c.tokens), func.sum(ATTEMPTS.c.cost_usd)).where(
     ATTEMPTS.c.job == bindparam("of")
 )
+_OPEN_SUMS = _SUMS.where(ATTEMPTS.c.ended_ms.is_(None))
 _SPENT = select(ATTEMPTS.c.tokens, ATTEMPTS.c.cost_usd).where(*_HERE)
 _NOTE_JOB = _JOB.values(tokens=bindparam("used"), cost_usd=bindparam("paid"), changed_ms=bindparam("now"))
 
@@ -101,7 +104,8 @@ class Attempts:
     async def begin(self, job_id: str, *, worker: str, host: str, workflow_id: str = "") -> Attempt | None:
         """Begin the next attempt at a job that was admitted.
 
-        An earlier attempt that is still open belongs to a worker that is dead, or is fenced from now on.
+        An earlier attempt that is still open belongs to a worker that is dead, or is fenced from now on. The new attempt
+        may spend what that attempt left of the job's reservation.
 
         Args:
             job_id: The job.
@@ -121,6 +125,7 @@ class Attempts:
             if workflow_id not in ("", job.workflow_id):
                 return None
             now = now_ms()
+            rest = _rest_in(connection, job)
             connection.execute(_CLOSE, {"of": job_id, "now": now})
             if connection.execute(_IS_DRAINING, {"by": worker}).scalar():
                 _queue_again(connection, job_id, _WORKER_DRAINS, now)
@@ -143,6 +148,7 @@ class Attempts:
                 "on": host,
                 "run": attempt.run_id,
                 "now": now,
+                **rest,
             }
             connection.execute(_BEGIN_JOB, values)
             return attempt
@@ -246,6 +252,15 @@ class Attempts:
             return get_in(connection, attempt.job)
 
         return await self._database.write(act)
+
+
+def _rest_in(connection: Connection, job: Job) -> dict[str, float | None]:
+    """What is left of a job's reservation after an open attempt, whose worker died: None where nothing was reserved."""
+    tokens, cost = connection.execute(_OPEN_SUMS, {"of": job.id}).one()
+    return {
+        "rest_tokens": None if job.allowed_tokens is None else max(0, job.allowed_tokens - (tokens or 0)),
+        "rest_usd": None if job.allowed_usd is None else max(0.0, job.allowed_usd - (cost or 0.0)),
+    }
 
 
 def _queue_again(connection: Connection, job_id: str, reason: str, now: int) -> None:

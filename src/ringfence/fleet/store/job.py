@@ -91,7 +91,7 @@ class Job:
     tokens: int
     cost_usd: float
     allowed_tokens: int | None
-    """The tokens reserved for the job at its admission; None: only the agent's own limit applies."""
+    """The tokens that its current attempt may use, as reserved; None: only the agent's own limit applies."""
     allowed_usd: float | None
 
     @property

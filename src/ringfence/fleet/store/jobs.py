@@ -240,8 +240,8 @@ class Jobs:
                 died before the result was stored.
             limit: The maximum number of ended jobs per call.
             left_out: Called with an ended job for which a following job found its queue full.
-            finish: Called within the transaction for each job that ended between two attempts, since no worker ran its
-                hooks. The job has a new workflow id.
+            finish: Called within the transaction for each job that ended outside an attempt, in the queue or with
+                its worker's death, since no worker ran its hooks. The job has a new workflow id.
         """
 
         def act(connection: Connection) -> int:
@@ -254,7 +254,7 @@ class Jobs:
             if not ended:
                 return 0
             for job in ended:
-                if job.attempt and job.worker is None:
+                if job.worker is None:
                     finish(connection, _with_new_workflow(connection, job))
                 for new in make(job):
                     try:
@@ -326,10 +326,12 @@ def cancel_in(connection: Connection, job_id: str, *, reason: str) -> Job | None
 def _end_in(connection: Connection, job_id: str, state: JobState, reason: str) -> bool:
     live = [each.value for each in JobState if not each.is_terminal]
     ended = {"state": state, "ended_ms": now_ms(), "reason": reason_of(reason)}
+    # Without a worker, `follow` has the job's hooks run.
+    released = {"worker": None, "reserved_tokens": None, "reserved_usd": None}
     done = connection.execute(
         update(JOBS)
         .where(JOBS.c.id == job_id, JOBS.c.state.in_(live))
-        .values(**ended, changed_ms=ended["ended_ms"], reserved_tokens=None, reserved_usd=None)
+        .values(**ended, **released, changed_ms=ended["ended_ms"])
     )
     connection.execute(
         update(ATTEMPTS).where(ATTEMPTS.c.job == job_id, ATTEMPTS.c.ended_ms.is_(None)).values(**ended)

@@ -140,7 +140,7 @@ class JobWorkflow:
         return state
 
     async def _finish(self, context: Context, job_id: str) -> Json:
-        """Execute the follow-ups of a job that ended between two attempts: denied, or cancelled."""
+        """Execute the follow-ups of a job that ended outside an attempt: denied, cancelled, or lost with its worker."""
         job = await self._jobs.get(job_id)
         if job is None:
             return None
