@@ -50,6 +50,7 @@ ANY_USER: Mapping[str, str] = {
     "fleet/test_prompt_template.py": "prompts, filled in",
     "fleet/tracing/": "what a collector is sent",
     "fleet/trigger/": "requests, files and work sources, judged",
+    "fleet/test_night.py": "a question to a person, and its answer in a browser",
     "fleet/test_record_store.py": "archives, read and judged",
     "fleet/worker/test_messages.py": "messages, on loopback",
     "fleet/worker/test_questions.py": "questions to people, and their answers",

@@ -183,5 +183,5 @@ class Loop(RuleBasedStateMachine):
             assert run_git(tree.path, "rev-parse", "HEAD") == sha
 
 
-TestLoop = pytest.mark.slow(Loop.TestCase)
-Loop.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=12, deadline=None)
+TestLoop = pytest.mark.slow(pytest.mark.timeout(400)(Loop.TestCase))
+Loop.TestCase.settings = settings(max_examples=examples(12), stateful_step_count=10, deadline=None)
