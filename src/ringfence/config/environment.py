@@ -113,6 +113,12 @@ def has_reference(text: str) -> bool:
     return _ANY.search(text) is not None
 
 
+def has_variable(text: str) -> bool:
+    """Whether a text contains a reference to a variable, which `expanded` replaces."""
+    found = (match["inside"] for match in _REFERENCE.finditer(text))
+    return any(inside is not None and _SECRET.fullmatch(inside) is None for inside in found)
+
+
 def has_password(url: str) -> bool:
     """Whether an address contains a password, or a part of one, other than by reference."""
     return _PASSWORD.search(_ANY.sub("", url)) is not None

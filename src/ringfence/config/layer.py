@@ -69,6 +69,8 @@ class Merged:
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[KeyPath, tuple[Layer, KeyPath]] = field(default_factory=dict)
     """The layer of each leaf, and the leaf's path in that layer, which differs in concatenated lists."""
+    variables: set[KeyPath] = field(default_factory=set)
+    """The paths of the values in which a variable was replaced."""
 
     def origin(self, path: Sequence[str | int], *, of_key: bool = False) -> Origin:
         """Return the origin of the value at `path`; for a mapping of several layers, that of the last layer."""

@@ -13,6 +13,7 @@ from sqlalchemy import update
 from starlette.testclient import TestClient
 from tests.fleet.daemon.test_api import daemon_of
 
+from ringfence.config.trust import trust_content
 from ringfence.fleet.api.app import create_local_app
 from ringfence.fleet.api.context import ApiContext
 from ringfence.fleet.daemon.daemon import Daemon
@@ -260,3 +261,70 @@ def test_what_an_agent_waits_for_stands_before_the_limit_of_the_fleet(
     ):
         daemon.dispatcher.waiting = waiting
         assert client.get(f"/v1/jobs/{job}").json()["waits_for"] == reason
+
+
+_SECRETIVE = """
+fleet: {name: crew, notify: [{type: webhook, url: "https://example.com/x", headers: {X-Room: "${ROOM}"}}]}
+agents:
+  a:
+    prompt: %s
+    repository: {url: "https://%s@example.com/o/r"}
+    description: see https://example.com/page?view=query-in-an-address
+    limits: {turns: "%s"}
+    sandbox: {env: {DATABASE: %s}}
+"""
+_BEFORE = ("${TASK}", "user-before", "${TURNS}", "environment-before")
+_AFTER = ("do ${TASK}", "user-after", "7", "environment-after")
+_VALUES = {
+    "ROOM": "value-of-the-room",
+    "TASK": "value-of-the-task",
+    "TURNS": "4711",
+    "OTHER": "value-of-another",
+}
+_HIDDEN = (*_VALUES.values(), *_BEFORE[1::2], *_AFTER[1::2], "query-in-an-address")
+
+
+@pytest.mark.parametrize("path", ["/v1/agents", "/v1/agents/a", "/v1/diff"])
+def test_no_value_that_may_be_secret_is_shown(path: str, tmp_path: Path):
+    """Values of variables and of the environment, users and queries of addresses are shown nowhere."""
+    daemon = daemon_of(tmp_path, _SECRETIVE % _BEFORE, _VALUES)
+    client = TestClient(create_local_app(ApiContext.of_daemon(daemon)), raise_server_exceptions=False)
+    daemon.file.write_text(_SECRETIVE % _AFTER)
+    trust_content(daemon.file, daemon.file.read_bytes())
+    response = client.get(path)
+    assert response.status_code == 200
+    assert "[redacted]" in response.text
+    assert [value for value in _HIDDEN if value in response.text] == []
+    daemon.database.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "description: '${OTHER}'",
+        "limits: {turns: '${OTHER}'}",
+        "triggers: {t: {type: files, paths: ['${OTHER}']}}",
+    ],
+    ids=["text", "number", "list"],
+)
+def test_variables_of_an_untrusted_file_are_not_replaced(change: str, tmp_path: Path):
+    """The list of changes names a file that is not trusted, and contains no value of its variables."""
+    daemon = daemon_of(tmp_path, "agents: {a: {prompt: do it, workspace: .}}", _VALUES)
+    client = TestClient(create_local_app(ApiContext.of_daemon(daemon)), raise_server_exceptions=False)
+    daemon.file.write_text(f"agents:\n  a:\n    prompt: do it\n    workspace: .\n    {change}\n")
+    lines = client.get("/v1/diff").json()
+    assert lines[0].startswith(f"{daemon.file}: its present content is not trusted")
+    assert _VALUES["OTHER"] not in str(lines)
+    daemon.database.close()
+
+
+def test_an_error_about_a_variable_does_not_contain_its_value(tmp_path: Path):
+    """If the value of a variable does not fit a key, the list of changes fails without quoting the value."""
+    daemon = daemon_of(tmp_path, "agents: {a: {prompt: do it, workspace: .}}", _VALUES)
+    client = TestClient(create_local_app(ApiContext.of_daemon(daemon)), raise_server_exceptions=False)
+    daemon.file.write_text("agents: {a: {prompt: do it, workspace: ., limits: {turns: '${OTHER}'}}}")
+    trust_content(daemon.file, daemon.file.read_bytes())
+    response = client.get("/v1/diff")
+    assert "limits.turns" in response.json()["error"]["message"]
+    assert _VALUES["OTHER"] not in response.text
+    daemon.database.close()

@@ -48,7 +48,7 @@ def load_fleet(file: Path, *, environ: Mapping[str, str]) -> Fleet:
     except UsageError as exc:
         raise merged.blame(("timezone",)).error(f"fleet.timezone: {exc}") from None
     if settings.notify:
-        agents = {name: _with_notifications(agent, settings.notify) for name, agent in agents.items()}
+        agents = {name: _with_notifications(agent, settings.notify, merged) for name, agent in agents.items()}
     check_fleet(settings, agents)
     notes = tuple(note for each in files for note in each.notes)
     return Fleet(settings, agents, tuple(documents_of(files)), merged, notes)
@@ -112,9 +112,13 @@ def _load_agent(name: str, layers: list[Layer], origin: Origin, environ: Mapping
     return Agent(name, settings, merged, origin.file.parent)
 
 
-def _with_notifications(agent: Agent, notify: tuple[Hook, ...]) -> Agent:
+def _with_notifications(agent: Agent, notify: tuple[Hook, ...], fleet: Merged) -> Agent:
     """Return an agent with the fleet's hooks. They are stored with each job and so reach workers on all machines."""
     hooks = agent.settings.hooks
+    own = len(hooks.get("on_inbox", ()))
+    for path in fleet.variables:
+        if path[0] == "notify" and len(path) > 1:
+            agent.merged.variables.add(("hooks", "on_inbox", own + int(path[1]), *path[2:]))
     hooks = {**hooks, "on_inbox": (*hooks.get("on_inbox", ()), *notify)}
     return replace(agent, settings=agent.settings.model_copy(update={"hooks": hooks}))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.config.document import KeyPath, Origin
-from ringfence.config.environment import expanded, has_password, has_reference
+from ringfence.config.environment import expanded, has_password, has_reference, has_variable
 from ringfence.config.layer import Merged
 from ringfence.config.validation import combine
 from ringfence.errors import RingfenceError
@@ -21,7 +21,7 @@ _SCRIPTED = "scripted:"
 
 
 def prepare_values(merged: Merged, environ: Mapping[str, str], *, prefix: str) -> None:
-    """Prepare every text of the merged values, in place.
+    """Prepare every text of the merged values, in place, and note which of them contain a variable.
 
     A text that must be secret has to be a reference. `${VAR}` and `${VAR:-default}` are replaced, and `$$` becomes a
     dollar sign; `${secret:NAME}` stays a reference. A relative path is relative to the file that contains it.
@@ -46,6 +46,8 @@ def prepare_values(merged: Merged, environ: Mapping[str, str], *, prefix: str) -
             return value
         try:
             _refuse_plain_secret(path, value)
+            if has_variable(value):
+                merged.variables.add(path)
             return _absolute(path, expanded(value, environ), merged.origin(path))
         except ValueError as exc:
             errors.append(merged.blame(path).error(f"{prefix}{'.'.join(map(str, path))}: {exc}"))

@@ -17,8 +17,8 @@ from ringfence.engine import WorkflowState, open_engine
 from ringfence.errors import InfrastructureFault, RingfenceError, UsageError
 from ringfence.fleet.client import socket_path
 from ringfence.fleet.config.definition import Fleet
-from ringfence.fleet.config.difference import differences
-from ringfence.fleet.config.loader import load_fleet, load_trusted
+from ringfence.fleet.config.difference import differences, pending_changes
+from ringfence.fleet.config.loader import load_trusted
 from ringfence.fleet.config.model import LogFormat
 from ringfence.fleet.daemon.dispatcher import Dispatcher
 from ringfence.fleet.daemon.http_server import serving, serving_at
@@ -403,13 +403,13 @@ class Daemon:
             self.notifier.ready()
 
     async def pending(self) -> list[str]:
-        """Return what a reload would change, one line per change. The files need not be trusted for this.
+        """Return what a reload would change, one line per change, without secrets, and the files that are not trusted.
 
         Raises:
             ConfigurationError: The files are invalid.
         """
-        fleet = await anyio.to_thread.run_sync(partial(load_fleet, self.file, environ=self.environ))
-        return differences(self.fleet, fleet)
+        compare = partial(pending_changes, self.fleet, self.file, environ=self.environ)
+        return await anyio.to_thread.run_sync(compare)
 
     def _followers(self, job: Job) -> Sequence[NewJob]:
         return [new_job(wanted) for wanted in after_jobs(job, self.fleet.agents)]

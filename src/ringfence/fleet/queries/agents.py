@@ -1,9 +1,9 @@
 """Reads agents: their configuration, counts of their jobs, and their spend."""
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from ringfence.config.document import KeyPath
 from ringfence.config.names import nearest
 from ringfence.errors import UsageError
 from ringfence.fleet.api.models import (
@@ -16,7 +16,7 @@ from ringfence.fleet.api.models import (
     job_answer,
 )
 from ringfence.fleet.config.definition import Agent
-from ringfence.fleet.config.difference import ExplicitValue, explicit_values
+from ringfence.fleet.config.difference import explicit_values
 from ringfence.fleet.config.model import (
     AfterTrigger,
     DirectoryTrigger,
@@ -25,19 +25,13 @@ from ringfence.fleet.config.model import (
     Trigger,
     WebhookTrigger,
 )
+from ringfence.fleet.config.shown_value import shown_value
 from ringfence.fleet.queries.counts import FleetCounts
 from ringfence.fleet.queries.schedules import list_schedules
 from ringfence.fleet.queries.source import FleetSource, Waiting
 from ringfence.fleet.queries.spend import agent_budget
 from ringfence.fleet.store.agents import AgentState, AgentStates
 from ringfence.fleet.store.spend import Usage
-from ringfence.secret import Redactor, environment_secrets, looks_secret
-from ringfence.secret.redact import REPLACEMENT
-
-_REFERENCE = re.compile(r"\$\{secret:[^}]*\}")
-_USER = re.compile(r"://[^/@\s]*:[^/@\s]*@")
-_SECRET_KEYS = ("secret", "token", "url")
-"""Keys whose values may be secrets that came from a variable in the file."""
 
 
 async def list_agents(source: FleetSource) -> list[AgentAnswer]:
@@ -113,14 +107,14 @@ def _configured(agent: Agent | None) -> dict[str, Any]:
     if agent is None:
         return {"description": None, "runtime": "", "model": "", "workspace": None, "triggers": []}
     settings = agent.settings
-    place = None if settings.workspace is None else str(settings.workspace)
-    if settings.repository is not None:
-        place = settings.repository.url
+    path: KeyPath = ("workspace",) if settings.repository is None else ("repository", "url")
+    place = settings.workspace if settings.repository is None else settings.repository.url
+    variables = agent.merged.variables
     return {
-        "description": settings.description,
+        "description": shown_value(("description",), settings.description, variables),
         "runtime": settings.run.runtime,
         "model": settings.run.model,
-        "workspace": None if place is None else without_password(place),
+        "workspace": None if place is None else shown_value(path, str(place), variables),
         "triggers": [
             TriggerAnswer(name=name, type=each.type, when=_when(f"{agent.name}/{name}", each))
             for name, each in settings.triggers.items()
@@ -147,32 +141,7 @@ def _configuration(source: FleetSource, name: str) -> Iterator[ConfiguredValue]:
     if source.fleet is None:
         return
     prefix = f"agents.{name}."
-    redactor = Redactor(environment_secrets())
     for each in explicit_values(source.fleet):
         if each.key.startswith(prefix):
             key = each.key.removeprefix(prefix)
-            yield ConfiguredValue(
-                key=key, value=_without_secrets(key, each, redactor), origin=str(each.origin)
-            )
-
-
-def _without_secrets(key: str, each: ExplicitValue, redactor: Redactor) -> Any:
-    """A value without secrets, which reading the files has put in the place of variables."""
-    return redactor.redact(_hidden(key, each.value))
-
-
-def _hidden(key: str, value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _hidden(f"{key}.{name}", below) for name, below in value.items()}
-    if isinstance(value, list | tuple):
-        return [_hidden(f"{key}.{number}", below) for number, below in enumerate(value)]
-    if not isinstance(value, str) or _REFERENCE.fullmatch(value):
-        return value
-    section, last = key.partition(".")[0], key.rpartition(".")[2]
-    is_secret = section in ("triggers", "hooks") and (last in _SECRET_KEYS or ".headers." in key)
-    return REPLACEMENT if is_secret or looks_secret(last) else without_password(value)
-
-
-def without_password(address: str) -> str:
-    """An address without its user name and password."""
-    return _USER.sub(f"://{REPLACEMENT}@", address)
+            yield ConfiguredValue(key=key, value=each.shown, origin=str(each.origin))
