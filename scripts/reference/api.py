@@ -29,7 +29,8 @@ Later versions may add fields to responses. Lists are paged by `before`: the id 
 
 `ringfence fleet token create NAME --scope SCOPE` prints a token once; only its SHA-256 digest is stored. A token has one
 of three scopes, each of which includes the ones before it: `read`, `act` (start, cancel, retry and answer jobs, apply or
-reject their changes), and `admin` (agents, schedules, workers, tokens, removal of jobs, reload, end of the daemon).
+reject their changes), and `admin` (agents, schedules, workers, tokens, removal of jobs, reload, end of the daemon, and
+the runs and loops of the machine that belong to no job).
 
 - Ten wrong tokens in a minute from one address (of IPv6: from one /64 network) are answered with 429 and `Retry-After`.
 - `Host` must be `fleet.api.address` or a name in `fleet.api.hosts`, and so must `Origin`, where a browser sends it. No

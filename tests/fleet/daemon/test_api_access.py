@@ -78,10 +78,25 @@ def _scope_of(route: APIRoute) -> list[str]:
 
 @pytest.mark.parametrize("name", _routes())
 def test_each_route_declares_one_scope(name: str):
-    """There is no route without a scope, and only routes that read have the scope `read`."""
+    """There is no route without a scope; only routes that read have the scope `read`, and none of the machine's own."""
     (scope,) = _scope_of(_routes()[name])
     assert scope in SCOPES
-    assert (scope == "read") == (name.startswith("GET ") and not name.endswith("/tokens"))
+    is_own = any(name.endswith("/tokens") or f" /v1/{noun}" in name for noun in ("runs", "loops"))
+    assert (scope == "read") == (name.startswith("GET ") and not is_own)
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/runs/x", "/v1/runs/x/events", "/v1/loops", "/v1/loops/x"])
+def test_runs_of_the_machine_are_for_its_owner(client: TestClient, daemon: Daemon, path: str):
+    """Over TCP, runs and loops outside the fleet are shown to tokens of scope `admin` only."""
+    statuses = [client.get(path, headers=_token(daemon, scope)).status_code for scope in SCOPES]
+    assert statuses == [403, 403, 400 if path.endswith(("x", "events")) else 200]
+
+
+@pytest.mark.parametrize("action", ["apply", "undo"])
+def test_a_fleets_token_changes_no_workspace_of_its_owner(client: TestClient, daemon: Daemon, action: str):
+    """A token of scope `act` neither applies nor undoes the changes of a run outside the fleet."""
+    answer = client.post(f"/v1/runs/x/{action}", json={}, headers=_token(daemon, "act"))
+    assert answer.status_code == 403
 
 
 def test_the_application_itself_lets_nobody_in(daemon: Daemon):

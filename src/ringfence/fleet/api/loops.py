@@ -1,6 +1,7 @@
 """Routes of the loops of this machine.
 
-The routes import the modules of loops, so that a daemon loads them only when a client requests loops.
+The routes import the modules of loops, so that a daemon loads them only when a client requests loops. Over
+TCP only tokens of scope `admin` can use them, as for the runs of the machine.
 """
 
 from dataclasses import asdict
@@ -10,7 +11,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Path
 
 from ringfence.errors import RingfenceError
-from ringfence.fleet.api.access import READ
+from ringfence.fleet.api.access import ADMIN
 from ringfence.fleet.api.context import Context
 from ringfence.fleet.api.record_models import LoopAnswer
 from ringfence.tool.text import replace_surrogates
@@ -19,7 +20,7 @@ router = APIRouter(tags=["loops"])
 _Loop = Annotated[str, Path(min_length=1, max_length=100, description="A loop's id, or the end of it.")]
 
 
-@router.get("/v1/loops", dependencies=[READ])
+@router.get("/v1/loops", dependencies=[ADMIN])
 async def loops(context: Context) -> list[LoopAnswer]:
     """The loops of this machine, the newest first."""
     return await anyio.to_thread.run_sync(_list, context)
@@ -41,7 +42,7 @@ def _list(context: Context) -> list[LoopAnswer]:
     return found
 
 
-@router.get("/v1/loops/{loop}", dependencies=[READ])
+@router.get("/v1/loops/{loop}", dependencies=[ADMIN])
 async def show(loop: _Loop, context: Context) -> dict[str, Any]:
     """The report of a loop, as `ringfence loop show --json` prints it."""
     from ringfence.loop.directory import find_loop

@@ -1,4 +1,8 @@
-"""Routes of this machine's runs that belong to no job: those of `ringfence run`, `exec`, `shell` and of loops."""
+"""Routes of this machine's runs that belong to no job: those of `ringfence run`, `exec`, `shell` and of loops.
+
+They belong to the user of the machine, not to the fleet. Over TCP only tokens of scope `admin` can use these routes;
+requests on the Unix socket have every scope.
+"""
 
 from typing import Annotated
 
@@ -6,7 +10,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
-from ringfence.fleet.api.access import ACT, READ
+from ringfence.fleet.api.access import ADMIN
 from ringfence.fleet.api.context import ApiContext, Context
 from ringfence.fleet.api.record_models import (
     AppliedAnswer,
@@ -45,7 +49,7 @@ _Run = Annotated[
 ]
 
 
-@router.get("/v1/runs", dependencies=[READ])
+@router.get("/v1/runs", dependencies=[ADMIN])
 async def runs(
     context: Context,
     before: Annotated[str | None, Query(max_length=100, description="Runs older than this one.")] = None,
@@ -65,7 +69,7 @@ async def _runs_of_jobs(context: ApiContext, names: list[str]) -> frozenset[str]
     return await runs_of_jobs(context.source.database, names)
 
 
-@router.get("/v1/runs/{run}", dependencies=[READ])
+@router.get("/v1/runs/{run}", dependencies=[ADMIN])
 async def show(run: _Run) -> RunDetail:
     """One run of this machine."""
     return await show_run(await find_run(run))
@@ -73,7 +77,7 @@ async def show(run: _Run) -> RunDetail:
 
 @router.get(
     "/v1/runs/{run}/events",
-    dependencies=[READ],
+    dependencies=[ADMIN],
     response_class=StreamingResponse,
     responses={200: {"content": {"application/x-ndjson": {}}, "description": "A record on each line."}},
 )
@@ -87,13 +91,13 @@ async def events(
     return stream_events(await find_run(run), start=start, limit=limit, is_followed=is_followed)
 
 
-@router.get("/v1/runs/{run}/record", dependencies=[READ])
+@router.get("/v1/runs/{run}/record", dependencies=[ADMIN])
 async def record(run: _Run) -> RecordAnswer:
     """The summary of a run, and the verification of its record."""
     return await show_record(await find_run(run))
 
 
-@router.get("/v1/runs/{run}/diff", dependencies=[READ])
+@router.get("/v1/runs/{run}/diff", dependencies=[ADMIN])
 async def diff(
     run: _Run, path: DiffPath = None, offset: Offset = 0, limit: PageLimit = 500
 ) -> DiffAnswer | LinesAnswer:
@@ -101,14 +105,14 @@ async def diff(
     return await page_of_diff(await find_run(run), path, offset, limit)
 
 
-@router.post("/v1/runs/{run}/apply", dependencies=[ACT])
+@router.post("/v1/runs/{run}/apply", dependencies=[ADMIN])
 async def apply(run: _Run, wanted: ApplyRequest) -> AppliedAnswer:
     """Apply the changes of a run to its workspace."""
     found = await find_run(run)
     return await describe_restored(found.path, await apply_changes(found.path, force=wanted.force))
 
 
-@router.post("/v1/runs/{run}/undo", dependencies=[ACT])
+@router.post("/v1/runs/{run}/undo", dependencies=[ADMIN])
 async def undo(run: _Run, wanted: ApplyRequest) -> AppliedAnswer:
     """Undo the changes of a run in its workspace."""
     found = await find_run(run)
