@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -206,6 +207,20 @@ def test_nobody_is_called_by_what_an_agent_wrote(kind: str, facts: dict[str, Any
     if kind == "discord":
         assert message["allowed_mentions"] == {"parse": []}
         assert len(text) <= 2000
+
+
+@pytest.mark.parametrize(
+    ("kind", "marks"), [("slack", ("://",)), ("discord", ("://", "](", "**", "__", "||", "``", "~~"))]
+)
+def test_links_of_an_agent_are_no_links(kind: str, marks: tuple[str, ...]):
+    """An address is not linked, and Discord shows no link under another text and no markup."""
+    reason = r"[fix](https://evil.example) \[x\](http://evil.example) **a** __b__ ||c|| ``d`` ~~e~~"
+    message = message_of(kind, facts_of(_job(reason=reason), "after_run", None, need=None, question=None))
+    text = str(message.get("text", message.get("content")))
+    assert "evil.example" in text
+    assert [mark for mark in marks if mark in text] == []
+    if kind == "discord":  # each mark is behind an odd number of backslashes
+        assert not re.search(r"(?<!\\)(\\\\)*[\[\]()*_~`|]", text.partition(": ")[2])
 
 
 _QUESTION = Entry(

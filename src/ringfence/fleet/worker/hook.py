@@ -175,7 +175,7 @@ def message_of(kind: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if kind == "webhook":
         return facts
-    line = _escape_markup(sentence(dict(facts)))
+    line = _escape_markup(kind, sentence(dict(facts)))
     if kind == "slack":
         return {"text": line}
     return {"content": line[:_DISCORD], "allowed_mentions": {"parse": []}}
@@ -206,8 +206,15 @@ _NORMAL, _HIGH = 3, 4
 """Priorities of ntfy."""
 
 
-def _escape_markup(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "@\u200b")
+_DISCORD_MARKUP = str.maketrans({mark: f"\\{mark}" for mark in "\\[]()*_~`|"})
+
+
+def _escape_markup(kind: str, text: str) -> str:
+    """Return a text in which Slack or Discord find no mention, no address and, for Discord, no markup."""
+    if kind == "discord":
+        text = text.translate(_DISCORD_MARKUP)
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("@", "@\u200b").replace("://", ":\u200b//")
 
 
 def _json(facts: Mapping[str, Any]) -> bytes:

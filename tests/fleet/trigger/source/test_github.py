@@ -1,6 +1,7 @@
 """Issues as a work source, against a stand-in for GitHub's API: claims, faults, rate limits, strangers."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 
@@ -100,6 +101,24 @@ async def test_labels_say_how_it_stands(place: Repository):
     assert (place.github.labels(done), place.github.issues[int(done)]["state"]) == (set(), "open")
     assert (place.github.labels(failed), place.github.issues[int(failed)]["state"]) == ({"failed"}, "open")
     assert [words for id in (done, failed) for words in place.github.words(id)] == []
+
+
+async def test_an_answer_gives_no_commands(place: Repository):
+    """An agent's answer is posted as a code block that it cannot leave, without mentions and commands of bots."""
+    id = await place.put("task", "do")
+    source = place.source()
+    claim = await source.claim(id, CLAIM)
+    assert claim is not None
+    answer = "@colleague look\n```\n/merge\n  /close\r/lock\n" + "`" * 50 + "\n@dependabot merge a/b"
+    await source.complete(claim, Outcome.DONE, answer)
+    (words,) = place.github.words(id)
+    _, first, *lines, last = words.split("\n")
+    assert first == f"{last}text"
+    assert set(last) == {"`"}
+    assert len(last) > max(map(len, re.findall("`+", "\n".join(lines))))
+    assert len(last) < 30
+    assert not re.search(r"@\w|(^|[\r\n])\s*/", "\n".join(lines))
+    assert "a/b" in lines[-1]
 
 
 async def test_strangers_cannot_hold_a_claim(place: Repository):

@@ -32,6 +32,9 @@ _MAX_PAGES: Final = 10
 _MAX_COMMENTS: Final = _PAGE * _MAX_PAGES
 _GONE: Final = frozenset({404, 410})
 _MEMBERS: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+_COMMAND: Final = re.compile(r"((?:^|[\r\n])[^\S\r\n]*+)/")
+_MAX_BACKTICKS: Final = 20
+"""Longer runs of backticks are broken up, so that the fence around them stays short."""
 _TITLE_LIMIT_BYTES: Final = 1000
 _FAILED: Final = "failed"
 """The label of issues whose work failed."""
@@ -193,7 +196,7 @@ class GitHubSource(WorkSource):
 
     async def _comment(self, claim: Claim, text: str, *, key: str) -> None:
         await self._post_comment(
-            self._path(claim.item.id), f"<!-- ringfence {claim.token} {key} -->\n{cut(text)}"
+            self._path(claim.item.id), f"<!-- ringfence {claim.token} {key} -->\n{_quote(text)}"
         )
 
     async def _post_comment(self, path: str, text: str) -> None:
@@ -260,6 +263,18 @@ def _labels(issue: _Json) -> list[str]:
 def _claim_of(comment: _Json) -> str | None:
     match = _CLAIM.match(str(comment.get("body", "")))
     return match[1] if match else None
+
+
+def _quote(text: str) -> str:
+    """Return a text as a code block in which GitHub sees no markup, and bots no commands.
+
+    Some bots search the whole comment, code blocks included, for mentions and for lines that begin with a slash.
+    """
+    quiet = _COMMAND.sub("\\1\u200b/", text).replace("@", "@\u200b")
+    quiet = cut(quiet.replace("`" * _MAX_BACKTICKS, "`" * _MAX_BACKTICKS + "\u200b"))
+    longest = max(map(len, re.findall("`+", quiet)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{quiet}\n{fence}"
 
 
 def _number(comment: _Json) -> int:
