@@ -2,6 +2,8 @@
 
 import getpass
 import json
+import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +230,29 @@ def test_a_long_diff_is_read_by_pages(tmp_path: Path):
     assert read_lines(run, "f", offset=3, limit=1).numbers is None
     (last,) = read_lines(run, "f", offset=50_004, limit=5).lines
     assert len(last) < 4100
+
+
+def test_a_page_of_a_large_diff_takes_little_memory(tmp_path: Path):
+    """Neither many lines nor a line of 16 MiB are read into memory as a whole."""
+    head = b"diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -0,0 +1,100001 @@\n"
+    run = _patched(tmp_path, head + b"+" + b"x" * 16 * 1024**2 + b"\n" + b"+a line\n" * 100_000)
+    tracemalloc.start()
+    try:
+        (file,) = read_files(run)
+        page = read_lines(run, "f", offset=4, limit=2)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (file.insertions, page.total, page.lines[1]) == (100_001, 100_005, "+a line")
+    assert peak < 1024**2
+
+
+def test_a_patch_over_the_limit_is_refused(tmp_path: Path):
+    """A patch that is larger than any patch that a run exports is not read."""
+    run = _patched(tmp_path, _PATCH)
+    os.truncate(run / "work.patch", 256 * 1024**2 + 1)
+    with pytest.raises(RecordError, match="the limit of patches"):
+        read_files(run)
 
 
 def test_a_link_in_place_of_the_patch_is_not_followed(tmp_path: Path):

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,8 +11,11 @@ from typing import BinaryIO
 from ringfence.errors import RecordError
 from ringfence.job.outcome import PATCH_NAME
 from ringfence.journal.layout import open_regular
+from ringfence.sandbox.workspace.snapshot.store import PATCH_LIMIT_BYTES
 
 _MAX_LINE_CHARS = 4000
+_MAX_READ_BYTES = 64 * 1024
+"""Lines are read in pieces of at most this size. No path is longer, so that the names of a file are in one piece."""
 _HEAD = b"diff --git "
 _HUNK = re.compile(
     rb"@@ -(?P<removed_from>\d+)(?:,(?P<removed>\d+))? \+(?P<added_from>\d+)(?:,(?P<added>\d+))? @@"
@@ -43,7 +46,7 @@ def read_files(run: Path) -> tuple[PatchFile, ...]:
     """The files of the patch in a run's directory, in the order of the patch; empty if there is no patch.
 
     Raises:
-        RecordError: The patch cannot be read.
+        RecordError: The patch cannot be read, or is larger than any patch that a run exports.
     """
     file = run / PATCH_NAME
     try:
@@ -52,6 +55,10 @@ def read_files(run: Path) -> tuple[PatchFile, ...]:
         return ()
     except OSError as exc:
         raise RecordError(f"the patch of run {run.name!r} cannot be read: {exc.strerror}") from exc
+    if known.st_size > PATCH_LIMIT_BYTES:
+        raise RecordError(
+            f"the patch of run {run.name!r} has more than {PATCH_LIMIT_BYTES} bytes, the limit of patches"
+        )
     return _index(file, known.st_size, known.st_mtime_ns)
 
 
@@ -81,32 +88,66 @@ def read_lines(run: Path, path: str, *, offset: int, limit: int) -> PatchLines:
     parts = [each for each in read_files(run) if each.path == path]
     if not parts:
         raise RecordError(f"the patch of run {run.name!r} has no file {path[:200]!r}")
-    lines: list[bytes] = []
+    page = _Page(offset, limit)
     try:
         with open_regular(run / PATCH_NAME) as file:
             for part in parts:
-                file.seek(part.start)
-                shown = file.read(part.end - part.start)
-                shown = shown.partition(b"\nGIT binary patch\n")[0] if part.is_binary else shown
-                lines += shown.removesuffix(b"\n").split(b"\n")
+                _read_part(file, part, page)
     except OSError as exc:
         raise RecordError(f"the patch of run {run.name!r} cannot be read: {exc.strerror}") from exc
-    page = [_shown(line) for line in lines[offset : offset + limit]]
-    return PatchLines(page, len(lines), _numbers_at(lines, offset))
+    return PatchLines([_shown(line) for line in page.lines], page.total, page.numbers)
 
 
-def _numbers_at(lines: Sequence[bytes], offset: int) -> tuple[int, int] | None:
-    """The line numbers before and after the change at an offset."""
-    before = lines[:offset]
-    # Content lines begin with a space, a sign or a backslash, so a line that begins with `@@ ` is a hunk header.
-    start = next((index for index in reversed(range(len(before))) if before[index].startswith(b"@@ ")), None)
-    heading = None if start is None else _HUNK.match(before[start])
-    if start is None or heading is None:
-        return None
-    passed = before[start + 1 :]
-    removed = sum(line[:1] in (b" ", b"-") for line in passed)
-    added = sum(line[:1] in (b" ", b"+") for line in passed)
-    return int(heading["removed_from"]) + removed, int(heading["added_from"]) + added
+class _Page:
+    """Takes the lines of a part of a patch one by one, and keeps those of one page.
+
+    Args:
+        offset: The first line of the page, counted from 0.
+        limit: The maximum number of its lines.
+    """
+
+    def __init__(self, offset: int, limit: int) -> None:
+        self._offset, self._limit = offset, limit
+        self.lines: list[bytes] = []
+        self.total = 0
+        self.numbers: tuple[int, int] | None = None
+        """The line numbers before and after the change at the start of the page."""
+
+    def add(self, line: bytes) -> None:
+        if self._offset <= self.total < self._offset + self._limit:
+            self.lines.append(line)
+        elif self.total < self._offset:
+            self._count(line)
+        self.total += 1
+
+    def _count(self, line: bytes) -> None:
+        # Content lines begin with a space, a sign or a backslash, so a line that begins with `@@ ` is a hunk header.
+        if line.startswith(b"@@ "):
+            heading = _HUNK.match(line)
+            self.numbers = (
+                None if heading is None else (int(heading["removed_from"]), int(heading["added_from"]))
+            )
+        elif self.numbers is not None:
+            removed, added = self.numbers
+            self.numbers = removed + (line[:1] in (b" ", b"-")), added + (line[:1] in (b" ", b"+"))
+
+
+def _read_part(file: BinaryIO, part: PatchFile, page: _Page) -> None:
+    """Add the lines of a file's part of the patch to a page; content of binary files is left out."""
+    file.seek(part.start)
+    for line in _lines(file, part.end - part.start):
+        if part.is_binary and line == b"GIT binary patch":
+            return
+        page.add(line)
+
+
+def _lines(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield the beginnings of the lines in the next bytes of a file, without line ends."""
+    while size > 0 and (line := file.readline(min(size, _MAX_READ_BYTES))):
+        size -= len(line)
+        yield line.removesuffix(b"\n")
+        while size > 0 and not line.endswith(b"\n") and (line := file.readline(min(size, _MAX_READ_BYTES))):
+            size -= len(line)
 
 
 def _shown(line: bytes) -> str:
@@ -134,8 +175,11 @@ class _Indexer:
 
     def files(self) -> list[PatchFile]:
         position = 0
-        for line in self._patch:
-            if self._removed > 0 or self._added > 0:
+        is_continued = False
+        while line := self._patch.readline(_MAX_READ_BYTES):
+            if is_continued:
+                pass
+            elif self._removed > 0 or self._added > 0:
                 self._count(line)
             elif line.startswith(_HEAD):
                 if self._files:
@@ -144,6 +188,7 @@ class _Indexer:
             elif self._files:
                 self._read_head(self._files[-1], line)
             position += len(line)
+            is_continued = not line.endswith(b"\n")
         if self._files:
             self._files[-1].end = position
         return self._files
