@@ -4,6 +4,8 @@ import io
 import os
 import tarfile
 import threading
+import tracemalloc
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -121,6 +123,47 @@ def test_what_is_no_record_is_refused(case: str, store: RecordStore, tmp_path: P
     put(tmp_path, content)
     with pytest.raises(RecordError):
         store.fetch(RUN)
+
+
+def _sparse() -> bytes:
+    """Return an archive whose file has a map of a million holes."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
+        holes = b"1000000\n" + b"1\n" * 2_000_000
+        member = tarfile.TarInfo("journal.jsonl")
+        member.size = len(holes)
+        member.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "1"}
+        archive.addfile(member, io.BytesIO(holes))
+    return file.getvalue()
+
+
+def _long_name(form: int) -> bytes:
+    """Return an archive whose file has a name of 16 MiB."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz", format=form) as archive:
+        archive.addfile(tarfile.TarInfo("x" * 16 * 1024**2))
+    return file.getvalue()
+
+
+HEADERS: dict[str, Callable[[], bytes]] = {
+    "a long name in the form of POSIX": partial(_long_name, tarfile.PAX_FORMAT),
+    "a long name in the form of GNU": partial(_long_name, tarfile.GNU_FORMAT),
+    "a map of holes": _sparse,
+}
+
+
+@pytest.mark.parametrize("case", HEADERS)
+def test_a_large_header_is_not_read_into_memory(case: str, store: RecordStore, tmp_path: Path):
+    """An archive with a header that no record needs is refused before the header is read as a whole."""
+    put(tmp_path, HEADERS[case]())
+    tracemalloc.start()
+    try:
+        with pytest.raises(RecordError):
+            store.fetch(RUN)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * 1024**2
 
 
 @given(st.binary(max_size=300), st.integers(0, 250))

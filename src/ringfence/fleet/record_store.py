@@ -5,6 +5,7 @@ unpacked as hostile data, and `ringfence runs verify` decides whether they can b
 """
 
 import gzip
+import io
 import os
 import secrets
 import tarfile
@@ -29,6 +30,8 @@ from ringfence.removal import remove_tree
 MAX_RECORD_BYTES = 8 * 1024**3
 """Size limit of an unpacked record."""
 MAX_RECORD_FILES = 200_000
+_MAX_HEADER_BYTES = 128 * 1024
+"""Size limit of what stands in an archive between two files; tarfile reads it into memory."""
 _EXCLUDED_NAMES = WORK_DIRECTORIES | {LOCK_NAME, RESERVE_NAME}
 _CHUNK_BYTES = 1024**2
 READ_LIMIT_S = 120.0
@@ -205,6 +208,35 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return member
 
 
+class _LimitedReader(io.BufferedIOBase):
+    """Reads from a stream as many bytes as were allowed.
+
+    Args:
+        stream: The stream.
+        run_id: The run, for the error.
+    """
+
+    def __init__(self, stream: gzip.GzipFile, run_id: str) -> None:
+        self._stream, self._run_id = stream, run_id
+        self._left = _MAX_HEADER_BYTES
+
+    def allow(self, size: int) -> None:
+        """Allow to read this many bytes from now on, and no more of those that were allowed before."""
+        self._left = size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read bytes.
+
+        Raises:
+            RecordError: More than the allowed number were read.
+        """
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise RecordError(f"the stored record of run {self._run_id!r} has a header that no record has")
+        return data
+
+
 def _unpack(file: IO[bytes], into: Path, run_id: str) -> None:
     """Unpack an archive into an empty directory: only regular files, with plain names, within limits.
 
@@ -213,17 +245,28 @@ def _unpack(file: IO[bytes], into: Path, run_id: str) -> None:
     """
     size = count = 0
     try:
-        with gzip.GzipFile(fileobj=file) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as archive:
+        with (
+            gzip.GzipFile(fileobj=file) as unpacked,
+            tarfile.open(fileobj=(limited := _LimitedReader(unpacked, run_id)), mode="r|") as archive,
+        ):
             for member in archive:
                 size, count = size + member.size, count + 1
-                if not member.isreg() or not _is_plain(member.name) or member.sparse is not None:
+                if (
+                    not member.isreg()
+                    or not _is_plain(member.name)
+                    or member.sparse is not None
+                    or archive.pax_headers
+                ):
                     raise RecordError(
                         f"the stored record of run {run_id!r} has an entry that no record has: {member.name[:200]!r}"
                     )
                 if size > MAX_RECORD_BYTES or count > MAX_RECORD_FILES:
                     bounds = f"{MAX_RECORD_BYTES} bytes or {MAX_RECORD_FILES} files"
                     raise RecordError(f"the stored record of run {run_id!r} exceeds {bounds}")
+                limited.allow(member.size + _MAX_HEADER_BYTES)
                 _write(archive.extractfile(member), into / member.name)
+                limited.allow(_MAX_HEADER_BYTES)
+                member.pax_headers = {}  # the archive keeps all members
             if (
                 len(unpacked.read(_CHUNK_BYTES)) == _CHUNK_BYTES
             ):  # reading to the end also verifies the checksum
