@@ -243,12 +243,15 @@ def test_a_signed_request_answers_a_question(crew: FleetFiles):
                 connection.close()
 
         assert post(question, content, "another")[0] == 401
-        assert post("q0000000000", content, key)[0] == 400
+        assert post(question, {**content, "question": "q0000000000"}, key)[0] == 400
         assert post(question, {**content, "rule": {"host": "evil.example"}}, key)[0] == 400
         assert crew.job(job)["state"] == "waiting"
         assert post(question, content, key) == (200, {"question": question, "answer": "allow", "job": job})
         status, refused = post(question, content, key)
-        assert (status, "was allowed by ann (webhook)" in refused["error"]) == (409, True)
+        assert (status, "already answered" in refused["error"]) == (409, True)
+        # The question is looked up before the secret is read, so a wrong key does not matter here.
+        assert post("q0000000000", content, "another")[0] == 404
+        assert post(question, content, "another")[0] == 409
         assert crew.ends(job)["attempt"] == 2
 
 

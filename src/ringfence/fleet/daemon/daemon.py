@@ -31,7 +31,7 @@ from ringfence.fleet.daemon.scheduler import Scheduling
 from ringfence.fleet.daemon.supervisor import Supervisor
 from ringfence.fleet.daemon.systemd_notify import Notifier
 from ringfence.fleet.daemon.triggers import Triggers
-from ringfence.fleet.daemon.webhooks import webhook_app
+from ringfence.fleet.daemon.webhooks import HookSecrets, webhook_app
 from ringfence.fleet.log import Log
 from ringfence.fleet.metrics import Counters
 from ringfence.fleet.preflight import check_limits
@@ -209,17 +209,18 @@ class Daemon:
         if listen is None:
             yield
             return
+        secrets = HookSecrets(self.state)
         inbox = inbox_hook(
             lambda: self.fleet,
             database=self.database,
             on_answer=self.dispatcher.wake,
-            state=self.state,
+            secrets=secrets,
             log=self.log,
         )
         app = webhook_app(
             lambda name: self.fleet.agents.get(name),
             submit=self.submit,
-            state=self.state,
+            secrets=secrets,
             log=self.log,
             inbox=inbox,
         )

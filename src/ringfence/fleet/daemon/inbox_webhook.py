@@ -1,7 +1,6 @@
 """`POST /hooks/inbox/ID`: a signed request that answers a question, for chat programs and other services."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -12,12 +11,13 @@ from ringfence.config.secret_reference import SecretReference
 from ringfence.errors import PolicyRefused, RingfenceError, UsageError
 from ringfence.fleet.config.definition import Fleet
 from ringfence.fleet.config.model import InboxSettings
-from ringfence.fleet.daemon.webhooks import InboxHook, read_delivery, refuse
+from ringfence.fleet.daemon.webhooks import HookSecrets, InboxHook, read_delivery, refuse
 from ringfence.fleet.log import Log
 from ringfence.fleet.secret_placeholders import names_in
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.inbox import AlreadyAnswered, Inbox
 from ringfence.fleet.trigger.payload import WebhookRefused
+from ringfence.fleet.trigger.webhook import Delivery
 
 
 class SignedAnswer(BaseModel):
@@ -38,7 +38,7 @@ def inbox_hook(
     *,
     database: Database,
     on_answer: Callable[[], None],
-    state: Path,
+    secrets: HookSecrets,
     log: Log,
 ) -> InboxHook:
     """Create the function that answers a question by a request; it returns None if the fleet has no such hook.
@@ -47,7 +47,7 @@ def inbox_hook(
         fleet: Returns the present configuration.
         database: The database that holds the questions.
         on_answer: Called after an answer was stored.
-        state: The state directory.
+        secrets: Reads the secrets of signatures.
         log: Logs signed requests that are refused, and secrets that cannot be obtained.
     """
 
@@ -55,8 +55,20 @@ def inbox_hook(
         settings = fleet().settings.inbox
         if settings is None:
             return None
+
+        async def check() -> None:
+            await _check_open(Inbox(database), request.path_params["name"])
+
         try:
-            signed = await _read_answer(request, settings, _secrets_of(fleet(), settings), state)
+            delivery = await read_delivery(
+                request,
+                settings.secret,
+                settings.signature,
+                references=_secrets_of(fleet(), settings),
+                secrets=secrets,
+                check=check,
+            )
+            signed = _read_answer(request, delivery)
             answered = await Inbox(database).answer(
                 signed.question,
                 signed.answer,
@@ -83,12 +95,22 @@ def inbox_hook(
     return answer
 
 
-async def _read_answer(
-    request: Request, settings: InboxSettings, references: Mapping[str, SecretReference], state: Path
-) -> SignedAnswer:
-    delivery = await read_delivery(
-        request, settings.secret, settings.signature, references=references, state=state
-    )
+async def _check_open(inbox: Inbox, question: str) -> None:
+    """Check that a question waits for an answer.
+
+    Raises:
+        WebhookRefused: There is no such question, or it is closed.
+        InfrastructureFault: The database cannot be read.
+    """
+    try:
+        found = await inbox.get(question)
+    except UsageError as exc:
+        raise WebhookRefused(404, "there is no such question") from exc
+    if found.answer is not None:
+        raise WebhookRefused(409, "the question was already answered or closed")
+
+
+def _read_answer(request: Request, delivery: Delivery) -> SignedAnswer:
     try:
         signed = SignedAnswer.model_validate(delivery.payload)
     except ValidationError as exc:

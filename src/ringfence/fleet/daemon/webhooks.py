@@ -1,5 +1,6 @@
 """Serves the webhook triggers at `/hooks/AGENT/NAME`, on an address that serves nothing else."""
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -15,7 +16,7 @@ from ringfence.errors import RingfenceError
 from ringfence.fleet.config.definition import Agent
 from ringfence.fleet.config.model import WebhookTrigger
 from ringfence.fleet.log import Log
-from ringfence.fleet.secret_placeholders import with_secrets
+from ringfence.fleet.secret_placeholders import names_in, with_secrets
 from ringfence.fleet.submission import JobRequest, Submission
 from ringfence.fleet.trigger.payload import WebhookRefused
 from ringfence.fleet.trigger.webhook import (
@@ -29,15 +30,60 @@ from ringfence.fleet.trigger.webhook import (
 )
 
 InboxHook = Callable[[Request], Awaitable[Response | None]]
+_SECRET_S = 60.0
+_FAILURE_S = 5.0
 _LATIN = "latin-1"
 _BODY_S = 20.0
+
+
+class HookSecrets:
+    """Reads the secrets of hooks, and keeps each for a minute, or its failure for five seconds.
+
+    Requests whose signature is wrong therefore start the program that prints a secret once a minute at most.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._locks = defaultdict[tuple[str, ...], anyio.Lock](anyio.Lock)
+        self._kept: dict[tuple[str, ...], tuple[float, str | RingfenceError]] = {}
+
+    async def read(self, text: str, references: Mapping[str, SecretReference]) -> str:
+        """Return a text with the values of its secrets.
+
+        Raises:
+            AuthenticationFailed, InfrastructureFault: As `with_secrets`.
+        """
+        key = (text, *(repr(references.get(name)) for name in names_in(text)))
+        async with self._locks[key]:
+            now = anyio.current_time()
+            self._kept = {each: kept for each, kept in self._kept.items() if kept[0] > now}
+            if key not in self._kept:
+                self._kept[key] = await self._fetch(text, references)
+            value = self._kept[key][1]
+        if isinstance(value, RingfenceError):
+            raise value
+        return value
+
+    async def _fetch(
+        self, text: str, references: Mapping[str, SecretReference]
+    ) -> tuple[float, str | RingfenceError]:
+        """Return the value, or the failure, and when it ends."""
+        try:
+            async with AsyncExitStack() as stack:
+                value = await with_secrets(text, stack=stack, references=references, state=self._state)
+        except RingfenceError as exc:
+            return anyio.current_time() + _FAILURE_S, exc
+        return anyio.current_time() + _SECRET_S, value
 
 
 def webhook_app(
     find: Callable[[str], Agent | None],
     *,
     submit: Callable[[JobRequest], Awaitable[Submission]],
-    state: Path,
+    secrets: HookSecrets,
     log: Log,
     inbox: InboxHook,
 ) -> Starlette:
@@ -46,7 +92,7 @@ def webhook_app(
     Args:
         find: Returns an agent by its name.
         submit: Enters a job.
-        state: The state directory.
+        secrets: Reads the secrets of signatures.
         log: Logs signed requests that are refused, and secrets that cannot be obtained.
         inbox: Answers the request at `/hooks/inbox/ID`; returns None if the fleet has no such hook.
     """
@@ -66,7 +112,7 @@ def webhook_app(
                 trigger.secret,
                 trigger.signature,
                 references=agent.settings.secrets,
-                state=state,
+                secrets=secrets,
             )
         except WebhookRefused as exc:
             return refuse(exc.status, str(exc))
@@ -87,7 +133,8 @@ async def read_delivery(
     signature: Style,
     *,
     references: Mapping[str, SecretReference],
-    state: Path,
+    secrets: HookSecrets,
+    check: Callable[[], Awaitable[None]] | None = None,
 ) -> Delivery:
     """Verify a request, and read no more of its body than is allowed.
 
@@ -96,7 +143,8 @@ async def read_delivery(
         secret: The key of its signature, as the configuration names it.
         signature: The style of its signature.
         references: Where secrets come from.
-        state: The state directory.
+        secrets: Reads the secret.
+        check: Called after the cheap checks, before the body and the secret are read; it may raise `WebhookRefused`.
 
     Raises:
         WebhookRefused: The request is not signed correctly, or is too long.
@@ -106,6 +154,8 @@ async def read_delivery(
     # These checks come first because they cost nothing; for the secret, a program may have to be started.
     refuse_length(headers)
     refuse_unsigned(signature, headers)
+    if check is not None:
+        await check()
     body = bytearray()
     try:
         with anyio.fail_after(_BODY_S):
@@ -115,8 +165,7 @@ async def read_delivery(
                     raise WebhookRefused(413, f"the body is longer than {LIMIT_BYTES} bytes")
     except TimeoutError as exc:
         raise WebhookRefused(408, f"the body was not complete after {_BODY_S:g} s") from exc
-    async with AsyncExitStack() as stack:
-        key = await with_secrets(secret, stack=stack, references=references, state=state)
+    key = await secrets.read(secret, references)
     return receive(key.encode(), signature, headers, bytes(body))
 
 
