@@ -16,6 +16,7 @@ from tests.fleet.fleet_files import FleetFiles
 from ringfence.errors import RecordError, RingfenceError
 from ringfence.fleet.api.app import create_local_app
 from ringfence.fleet.api.context import ApiContext
+from ringfence.fleet.daemon.http_server import serving
 from ringfence.fleet.queries.patches import read_files, read_lines
 from ringfence.fleet.store.attempts import Attempts
 from ringfence.fleet.store.job import ACTIVE
@@ -190,6 +191,29 @@ literal 0
 HcmV?d00001
 
 """
+
+
+def test_a_client_that_leaves_ends_the_wait_for_a_record(tmp_path: Path):
+    """The events of a waiting job are a response at once, whose tasks end when the client closes the connection."""
+    daemon = daemon_of(tmp_path)
+    app, path = create_local_app(ApiContext.of_daemon(daemon)), tmp_path / "api.sock"
+    job = TestClient(app).post("/v1/agents/a/jobs", json={}).json()["job"]["id"]
+    request = f"GET /v1/jobs/{job}/events?follow=true HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    async def leave() -> None:
+        async with serving(app, path):
+            before = len(anyio.get_running_tasks())
+            async with await anyio.connect_unix(path) as stream:
+                await stream.send(request.encode())
+                with anyio.fail_after(20):
+                    assert (await stream.receive()).startswith(b"HTTP/1.1 200 OK")
+                assert len(anyio.get_running_tasks()) > before
+            with anyio.fail_after(20):
+                while len(anyio.get_running_tasks()) > before:  # noqa: ASYNC110 -- nothing reports the end of a task
+                    await anyio.sleep(0.05)
+
+    anyio.run(leave)
+    daemon.database.close()
 
 
 def _patched(folder: Path, patch: bytes) -> Path:

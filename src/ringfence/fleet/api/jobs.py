@@ -1,6 +1,7 @@
 """Routes of jobs."""
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Literal
 
 import anyio
@@ -120,9 +121,8 @@ async def events(
     """
     job = await find_job(source, reference)
     record = await find_job_record(source, job, attempt)
-    if record is None and is_followed:
-        record = await _wait_for_record(source, job, attempt)
-    return stream_events(record, start=start, limit=limit, is_followed=is_followed)
+    wait = partial(_wait_for_record, source, job, attempt) if is_followed else None
+    return stream_events(record, start=start, limit=limit, is_followed=is_followed, wait=wait)
 
 
 @router.get("/v1/jobs/{reference}/record", dependencies=[READ])

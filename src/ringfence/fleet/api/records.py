@@ -1,7 +1,8 @@
 """Shared code of the routes of jobs and of runs: events, pages of changes, and where changes can be applied."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -10,13 +11,14 @@ import anyio.to_thread
 from fastapi import Query
 from fastapi.responses import StreamingResponse
 
-from ringfence.errors import RecordError
+from ringfence.errors import RecordError, RingfenceError
 from ringfence.fleet.api.record_models import DiffAnswer, LinesAnswer
 from ringfence.fleet.queries.records import FoundRecord, RecordElsewhere, show_diff, show_lines
 from ringfence.journal import Record, as_json, follow, read
 
 MAX_PAGE = 5000
 _BATCH = 200
+Wait = Callable[[], Awaitable[FoundRecord | None]]
 _MAX_INT = 2**31 - 1
 AttemptNumber = Annotated[
     int | None, Query(ge=1, le=_MAX_INT, description="Which attempt; default: the last one.")
@@ -55,16 +57,33 @@ async def page_of_diff(
 
 
 def stream_events(
-    record: FoundRecord | None, *, start: int, limit: int | None, is_followed: bool
+    record: FoundRecord | None,
+    *,
+    start: int,
+    limit: int | None,
+    is_followed: bool,
+    wait: Wait | None = None,
 ) -> StreamingResponse:
-    """Stream the events of a record as lines of JSON; without a record there are no lines."""
-    lines = _lines(record, start, limit, is_followed=is_followed)
+    """Stream the events of a record as lines of JSON; without a record there are no lines.
+
+    Args:
+        record: The record; None: there is none yet.
+        start: The first record number; negative: so many, the last ones.
+        limit: The maximum number of events; None: all.
+        is_followed: Continue until the run ends.
+        wait: Waits for the record if there is none yet. It is called within the response, so that it is cancelled when
+            the client leaves.
+    """
+    lines = _lines(record, start, limit, is_followed=is_followed, wait=wait)
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
 async def _lines(
-    record: FoundRecord | None, start: int, limit: int | None, *, is_followed: bool
+    record: FoundRecord | None, start: int, limit: int | None, *, is_followed: bool, wait: Wait | None
 ) -> AsyncIterator[bytes]:
+    if record is None and wait is not None:
+        with suppress(RingfenceError):  # the route `record` reports the reason
+            record = await wait()
     if record is None:
         return
     count = 0

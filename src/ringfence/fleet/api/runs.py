@@ -4,10 +4,13 @@ They belong to the user of the machine, not to the fleet. Over TCP only tokens o
 requests on the Unix socket have every scope.
 """
 
+from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import anyio.to_thread
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
+from fastapi import Path as PathParameter
 from fastapi.responses import StreamingResponse
 
 from ringfence.fleet.api.access import ADMIN
@@ -45,7 +48,9 @@ router = APIRouter(tags=["runs"])
 _MAX_LISTED = 500
 _Run = Annotated[
     str,
-    Path(min_length=1, max_length=100, description="A run's id, or the beginning of its last eight digits."),
+    PathParameter(
+        min_length=1, max_length=100, description="A run's id, or the beginning of its last eight digits."
+    ),
 ]
 
 
@@ -56,11 +61,15 @@ async def runs(
     limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 50,
 ) -> list[RunAnswer]:
     """Runs of this machine, the newest first, without those of jobs. The next page is older than `before`."""
-    paths = await anyio.to_thread.run_sync(run_dirs)
-    names = [path.name for path in paths if before is None or path.name < before]
-    job_runs = await _runs_of_jobs(context, names[: 4 * limit])
-    chosen = [path for path in paths if path.name in set(names[: 4 * limit]) - job_runs][:limit]
+    paths = await anyio.to_thread.run_sync(_older_runs, before, 4 * limit)
+    job_runs = await _runs_of_jobs(context, [path.name for path in paths])
+    chosen = [path for path in paths if path.name not in job_runs][:limit]
     return await anyio.to_thread.run_sync(list_runs, chosen)
+
+
+def _older_runs(before: str | None, limit: int) -> list[Path]:
+    older = (path for path in run_dirs() if before is None or path.name < before)
+    return list(islice(older, limit))
 
 
 async def _runs_of_jobs(context: ApiContext, names: list[str]) -> frozenset[str]:
