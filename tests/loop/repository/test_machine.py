@@ -74,7 +74,7 @@ class Loop(RuleBasedStateMachine):
         after = {path: what for path, what in {**before, **paths}.items() if what is not None}
         fits = not any(other.startswith(path + b"/") for path in after for other in after)
         fits = fits and not any(
-            what is None and other.startswith(path + b"/") and other not in paths
+            what is None and other.startswith(path + b"/") and paths.get(other, b"") is not None
             for path, what in paths.items()
             for other in before
         )
