@@ -345,7 +345,7 @@ def test_help_shows_what_is_public(product: Product) -> None:
     ):
         assert name in shown
     assert "stdout: Its output" in shown
-    assert "`ringfence init` writes explains each" in shown
+    assert "that `ringfence init` writes explains" in shown
 
 
 @pytest.mark.parametrize(
