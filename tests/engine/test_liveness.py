@@ -3,14 +3,19 @@
 import os
 import subprocess
 import sys
+import time
 
 import anyio
+import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.postgres import Cluster
 
 from ringfence.engine import open_engine
 from ringfence.engine.liveness import Database, LockLost, identity, open_liveness
 from ringfence.engine.liveness.base import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, HeartbeatMonitor
+from ringfence.errors import InfrastructureFault
 
 
 def _silent(looks: list[tuple[float, int]]) -> list[bool]:
@@ -71,6 +76,30 @@ def test_only_the_dead_are_buried(url: str):
     first.unregister()
     assert onlooker.registered() == frozenset()
     onlooker.unregister()
+    database.close()
+
+
+@pytest.mark.slow
+def test_a_failed_registration_leaves_no_session(postgres: Cluster):
+    """An executor that cannot register, since its name is taken, keeps neither a lock nor a session of Postgres."""
+    database = Database(postgres.make_database())
+    database.create_tables()
+    first, second = (open_liveness(database, "taken") for _ in range(2))
+    first.register()
+    count = sa.text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+
+    def sessions() -> int:
+        with database.engine.connect() as connection:
+            return int(connection.execute(count).scalar_one())
+
+    before = sessions()
+    with pytest.raises(InfrastructureFault):
+        second.register()
+    deadline = time.monotonic() + 30
+    while sessions() > before:  # the server ends a session shortly after its connection
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    first.unregister()
     database.close()
 
 

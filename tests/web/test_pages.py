@@ -111,6 +111,19 @@ def test_jobs_are_filtered_by_state_agent_and_text(page: Page) -> None:
     expect(page.locator("tbody tr").first).to_be_visible()
 
 
+def test_the_filters_of_a_link_stay_while_others_change(page: Page) -> None:
+    """A list that a link narrows by parent and time stays narrowed in its tabs and when the form is sent."""
+    _settle(page, "jobs?parent=20260101-000000-000000-000000&since=2020-01-01")
+    narrowed = re.compile(
+        "(?=.*parent=20260101-000000-000000-000000)(?=.*since=2020-01-01)(?=.*state=failed)"
+    )
+    page.get_by_label("State").get_by_text("Failed", exact=True).click()
+    expect(page).to_have_url(narrowed)
+    page.get_by_role("button", name="Filter").click()
+    expect(page).to_have_url(re.compile("text=&"))
+    expect(page).to_have_url(narrowed)
+
+
 def test_a_large_diff_is_read_by_pages(page: Page, example: Example) -> None:
     """Each page of a diff has some hundred of its 50,003 lines with their numbers, and links to the pages around it."""
     _settle(page, f"jobs/{example.large}/changes?file=src/all.py")

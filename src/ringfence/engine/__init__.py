@@ -6,13 +6,22 @@ Importing this package imports neither DBOS nor SQLAlchemy; `open_engine` does.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, overload
 
-from ringfence.engine.base import Context, Json, StepFailed, Workflow, WorkflowState, WorkflowStatus
+from ringfence.engine.base import (
+    HIGHEST_PRIORITY,
+    Context,
+    Json,
+    StepFailed,
+    Workflow,
+    WorkflowState,
+    WorkflowStatus,
+)
 
 if TYPE_CHECKING:
     from ringfence.engine.client import Engine
     from ringfence.engine.executor import Executor
 
 __all__ = [
+    "HIGHEST_PRIORITY",
     "Context",
     "Json",
     "StepFailed",

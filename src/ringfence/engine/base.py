@@ -12,6 +12,8 @@ Json = Any
 """A JSON value. Steps return ids and small facts; large data is stored elsewhere and referred to by name."""
 ERROR_LIMIT = 4000
 """The maximum length of a stored error, in characters."""
+HIGHEST_PRIORITY = 1000
+"""The priority of workflows that are run first; the lowest priority is 0."""
 
 
 class WorkflowState(StrEnum):

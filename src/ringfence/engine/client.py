@@ -14,7 +14,7 @@ from dbos import DBOS, DBOSClient, EnqueueOptions, Serializer
 from dbos import WorkflowStatus as DbosStatus
 from dbos import error as dbos_error
 
-from ringfence.engine.base import Json, WorkflowState, WorkflowStatus, as_json
+from ringfence.engine.base import HIGHEST_PRIORITY, Json, WorkflowState, WorkflowStatus, as_json
 from ringfence.engine.liveness import Database, open_liveness
 from ringfence.errors import UsageError
 
@@ -26,7 +26,6 @@ WORKFLOW = "ringfence"
 """The one workflow that DBOS knows. Its first argument is the name of the workflow to run."""
 VERSION = "1"
 """The version of the application in DBOS. It never changes: DBOS does not run workflows of other versions."""
-LOWEST_PRIORITY = 1000
 _STATES = {
     "DELAYED": WorkflowState.WAITING,
     "ENQUEUED": WorkflowState.WAITING,
@@ -249,14 +248,14 @@ def _status_of(found: DbosStatus) -> WorkflowStatus:
 
 
 def _options(id: str, priority: int) -> EnqueueOptions:
-    if not 0 <= priority <= LOWEST_PRIORITY:
-        raise UsageError(f"a priority is 0 to {LOWEST_PRIORITY}, not {priority}")
+    if not 0 <= priority <= HIGHEST_PRIORITY:
+        raise UsageError(f"a priority is 0 to {HIGHEST_PRIORITY}, not {priority}")
     return {
         "queue_name": QUEUE,
         "workflow_name": WORKFLOW,
         "workflow_id": id,
         "app_version": VERSION,
-        "priority": 1 + LOWEST_PRIORITY - priority,
+        "priority": 1 + HIGHEST_PRIORITY - priority,
     }
 
 

@@ -1,5 +1,6 @@
 """Jobs, agents, schedules and spend, as the API reports them."""
 
+import getpass
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -156,6 +157,23 @@ def test_allowed_tokens_are_those_of_all_attempts(client: TestClient, daemon: Da
     anyio.run(again)
     anyio.run(begin, 200)
     assert tokens() == (500, 800)
+
+
+def test_changes_of_jobs_are_logged_with_their_sender(
+    client: TestClient, daemon: Daemon, capsys: pytest.CaptureFixture[str]
+):
+    """The log names the person who cancelled, repeated or removed a job."""
+    job = _trigger(client, "a", "mend")
+    client.post(f"/v1/jobs/{job}/cancel", json={}).raise_for_status()
+    again = client.post(f"/v1/jobs/{job}/retry", json={}).json()["job"]["id"]
+    client.delete(f"/v1/jobs/{job}").raise_for_status()
+    me = getpass.getuser()
+    expected = [
+        f"job {job} is cancelled by {me}",
+        f"job {again}: a retry of job {job}, by {me}",
+        f"job {job} is removed by {me}",
+    ]
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("job ")] == expected
 
 
 def test_status_counts_today(client: TestClient, daemon: Daemon):

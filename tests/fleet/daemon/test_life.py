@@ -1,7 +1,9 @@
 """The daemon from start to stop, and what remains when it is killed."""
 
 import signal
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 
 import pytest
 from tests.fleet.chaos import accounts
@@ -37,6 +39,18 @@ def _kept(crew: FleetFiles) -> tuple[str, str]:
     """Return state and reason of the fleet's one job, as a daemon that is gone left it."""
     (job,) = accounts.read(f"sqlite:///{crew.state}/fleet/fleet.db").jobs
     return job["state"], job["reason"]
+
+
+def test_a_worker_whose_row_is_gone_registers_again(crew: FleetFiles):
+    """A live worker whose row was removed, for example while its machine slept, registers again and takes jobs."""
+    _write(crew)
+    crew.up()
+    crew.waits(lambda: crew.client.get("workers"), bool)
+    with closing(sqlite3.connect(crew.state / "fleet" / "fleet.db")) as database, database:
+        database.execute("DELETE FROM fleet_workers")
+    crew.waits(lambda: crew.client.get("workers"), lambda workers: workers == [])
+    crew.waits(lambda: crew.client.get("workers"), bool)
+    assert crew.ends(crew.trigger("a"))["state"] == "unverified"
 
 
 @pytest.mark.any_user  # rows of a database, and its name

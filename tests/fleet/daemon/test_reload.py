@@ -34,6 +34,26 @@ def test_a_reload_prints_what_changed_and_disturbs_no_job(crew: FleetFiles):
     assert (ended["answer"], ended["attempt"], crew.status()["pid"]) == ("as it was", 1, pid)
 
 
+def test_changes_that_wait_for_the_next_start_say_so(crew: FleetFiles):
+    """The output of `fleet diff` names the keys that take effect at the next start, a higher concurrency among them."""
+    agents = {"a": {"prompt": "do it", "workspace": "."}}
+    crew.write(fleet={"concurrency": 3}, agents=agents)
+    crew.up()
+    crew.write(fleet={"name": "n", "log_format": "json", "drain": "1s", "concurrency": 5}, agents=agents)
+    at_start = [
+        line
+        for line in crew.does("fleet", "diff").out.splitlines()
+        if line.endswith("(from the next start on)")
+    ]
+    assert [line.partition(":")[0] for line in at_start] == [
+        "fleet.concurrency",
+        "fleet.log_format",
+        "fleet.name",
+    ]
+    crew.write(fleet={"concurrency": 2}, agents=agents)
+    assert crew.does("fleet", "diff").out == "fleet.concurrency: was 3, is 2\n"
+
+
 def test_a_reload_that_fails_leaves_all_as_it_was(crew: FleetFiles):
     """Neither invalid files, read on a signal, nor files that are not trusted change the running fleet."""
     crew.write(

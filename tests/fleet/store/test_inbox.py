@@ -79,7 +79,7 @@ async def test_an_allowed_job_is_queued_with_its_grant(database: Database):
         Bounds({"mender": AgentBounds()}), now=datetime.now(UTC), day_began=datetime.now(UTC)
     )
     attempt = await _began(database, job)
-    assert (attempt.number, attempt.tries) == (2, 1)
+    assert (attempt.number, attempt.counted_number) == (2, 1)
     found = await Attempts(database).interrupted_run(attempt, host="h")
     assert found is not None
     assert (found.id, found.has_asked) == (entry.run_id, True)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from sqlalchemy import update
 from tests.cases import examples
 
 from ringfence.errors import InfrastructureFault, UsageError
@@ -21,6 +22,7 @@ from ringfence.fleet.store.insertion import QueueFull
 from ringfence.fleet.store.job import Job, NewJob
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.store.spend import Usage
+from ringfence.fleet.store.tables import ATTEMPTS
 from ringfence.job.state import JobState
 
 pytestmark = pytest.mark.anyio
@@ -182,6 +184,28 @@ async def test_cancelled_while_it_runs(database: Database):
         assert ended.state is kept
 
 
+async def test_attempts_of_an_earlier_version_count_as_before(database: Database):
+    """Attempts that were stored without `is_counted` count, unless their worker was stopped or they asked a question."""
+    job = await started(database)
+    for state, reason in (
+        ("interrupted", "its worker was stopped"),
+        ("blocked", ""),
+        ("interrupted", "died"),
+    ):
+        attempt = await Attempts(database).begin(job.id, worker="w", host="h")
+        assert attempt is not None
+        changed = update(ATTEMPTS).where(ATTEMPTS.c.number == attempt.number)
+        values = changed.values(state=state, reason=reason, ended_ms=1)
+        await database.write(lambda connection, values=values: connection.execute(values))  # type: ignore[misc]
+    await database.write(
+        lambda connection: connection.exec_driver_sql("ALTER TABLE fleet_attempts DROP COLUMN is_counted")
+    )
+    database.create_tables()
+    attempt = await Attempts(database).begin(job.id, worker="w", host="h")
+    assert attempt is not None
+    assert (attempt.number, attempt.counted_number) == (4, 2)
+
+
 async def test_who_cancels_first_is_told_as_the_reason(database: Database):
     """A second cancellation does not replace the reason of the first."""
     jobs, attempts = Jobs(database), Attempts(database)
@@ -229,7 +253,7 @@ async def test_a_job_whose_worker_was_stopped_is_queued_again(database: Database
     assert admitted is not None
     again = await attempts.begin(job.id, worker="b", host="h", workflow_id=admitted.workflow_id)
     assert again is not None
-    assert (again.number, again.tries) == (2, 1)
+    assert (again.number, again.counted_number) == (2, 1)
 
 
 async def test_a_job_that_is_to_be_cancelled_is_not_queued_again(database: Database):

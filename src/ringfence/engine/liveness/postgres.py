@@ -6,7 +6,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -67,12 +67,12 @@ class PostgresLiveness(Liveness):
 
     def register(self) -> None:
         """See `Liveness.register`."""
-        with self._database.translated_errors():
-            connection = self._engine.connect()
+        with self._database.translated_errors(), ExitStack() as stack:
+            connection = stack.enter_context(closing(self._engine.connect()))
             if not self._try_lock(connection):
-                connection.close()
                 raise InfrastructureFault("the lock of a new executor is held already; try again")
             connection.execute(sa.insert(EXECUTORS).values(**self._row(self._key)))
+            stack.pop_all()
         self._connection = connection
 
     def _try_lock(self, connection: sa.Connection) -> bool:
@@ -110,15 +110,15 @@ class PostgresLiveness(Liveness):
         """Take the lock again on a new connection; return whether that has succeeded."""
         mine = sa.select(EXECUTORS.c.id).where(EXECUTORS.c.id == self._executor)
         is_locked, is_registered = False, True
-        with suppress(sa.exc.DBAPIError):
-            connection = self._engine.connect()
+        with suppress(sa.exc.DBAPIError), ExitStack() as stack:
+            connection = stack.enter_context(closing(self._engine.connect()))
             is_locked = self._try_lock(connection)
             is_registered = connection.execute(mine).scalar() is not None
             if is_locked and is_registered:
+                stack.pop_all()
                 self._connection = connection
                 self._reconnected_at = time.monotonic()
                 return True
-            connection.close()
         if not is_registered:
             raise LockLost("another executor has taken over its work")
         if time.monotonic() - self._lost_at > _UNREACHABLE_S:

@@ -173,10 +173,13 @@ async def reject(
 
 
 @router.post("/v1/jobs/{reference}/cancel", dependencies=[ACT])
-async def cancel(reference: Reference, daemon: RunningDaemon, source: FleetData) -> JobAnswer:
+async def cancel(reference: Reference, daemon: RunningDaemon, source: FleetData, sender: Sender) -> JobAnswer:
     """Cancel a job, queued or running."""
     job = await daemon.jobs.resolve(reference)
-    return await answer_job(source, await daemon.cancel(job.id, reason="cancelled by hand"))
+    cancelled = await daemon.cancel(job.id, reason="cancelled by hand")
+    line = f"job {job.id} is cancelled by {sender.name}"
+    daemon.log(line, event="job.cancelled", level="info", job=job.id, by=sender.name)
+    return await answer_job(source, cancelled)
 
 
 @router.post("/v1/jobs/{reference}/{action}", status_code=201, dependencies=[ACT])
@@ -186,6 +189,7 @@ async def repeat(
     wanted: RepeatRequest,
     daemon: RunningDaemon,
     source: FleetData,
+    sender: Sender,
 ) -> EnteredAnswer:
     """Run a job again as a new one, or start a new one from where it ended."""
     job = await daemon.jobs.resolve(reference)
@@ -201,15 +205,19 @@ async def repeat(
         repeat_request(job, daemon.fleet.agent(job.agent), prompt, kind=action, payload=payload)
     )
     assert entered.job is not None
+    line = f"job {entered.job.id}: a {action} of job {job.id}, by {sender.name}"
+    daemon.log(line, event="job.repeated", level="info", job=entered.job.id, by=sender.name)
     return EnteredAnswer(job=await answer_job(source, entered.job), is_new=True)
 
 
 @router.delete("/v1/jobs/{reference}", dependencies=[ADMIN])
-async def remove(reference: Reference, daemon: RunningDaemon) -> None:
+async def remove(reference: Reference, daemon: RunningDaemon, sender: Sender) -> None:
     """Remove a job that has ended."""
     job = await daemon.jobs.resolve(reference)
     if not await daemon.jobs.remove(job.id):
         raise UsageError(f"job {job.id!r} has not ended; cancel it first")
+    line = f"job {job.id} is removed by {sender.name}"
+    daemon.log(line, event="job.removed", level="info", job=job.id, by=sender.name)
 
 
 def _check_session(daemon: Daemon, job: Job) -> None:

@@ -17,8 +17,18 @@ from ringfence.fleet.config.loader import load_fleet
 from ringfence.fleet.config.shown_value import is_from_variable, shown_value
 
 _MAX_SHOWN = 80
-_AT_START = ("fleet.workers", "fleet.engine", "fleet.api", "fleet.webhooks", "fleet.metrics")
-"""Keys that the daemon reads only at its start."""
+_AT_START = (
+    "fleet.name",
+    "fleet.workers",
+    "fleet.engine",
+    "fleet.records",
+    "fleet.api",
+    "fleet.webhooks",
+    "fleet.metrics",
+    "fleet.traces",
+    "fleet.log_format",
+)
+"""Keys that the daemon and its workers read only at their start."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +135,9 @@ def differences(before: Fleet, after: Fleet, *, with_variables: bool = True) -> 
                 continue
         parts = [f"was {_shown(old[key])}"] if key in old else []
         parts += [f"is {_shown(new[key])}"] if key in new else []
-        delay = " (from the next start on)" if key.startswith(_AT_START) else ""
+        is_higher = after.settings.concurrency > before.settings.concurrency
+        waits = key.startswith(_AT_START) or (key == "fleet.concurrency" and is_higher)
+        delay = " (from the next start on)" if waits else ""
         lines.append(f"{key}: {', '.join(parts)}{delay}")
     return lines
 

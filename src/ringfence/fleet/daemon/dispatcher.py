@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import anyio
 from sqlalchemy import Connection
 
-from ringfence.engine import WorkflowState
+from ringfence.engine import HIGHEST_PRIORITY, WorkflowState
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.log import Log
 from ringfence.fleet.store.admission import Admission, Bounds
@@ -127,22 +127,15 @@ class Dispatcher:
 
     def _finish(self, connection: Connection, job: Job) -> None:
         """Enqueue the hooks and the report to the work's source for a job that ended outside an attempt."""
-        self._engine.enqueue_in(
-            connection,
-            JOB_WORKFLOW,
-            id=job.workflow_id,
-            argument={"job": job.id, "has_ended": True},
-            priority=max(0, min(1000, job.priority)),
-            label=job.placement,
-        )
+        self._enqueue(connection, job, has_ended=True)
 
-    def _enqueue(self, connection: Connection, job: Job) -> None:
+    def _enqueue(self, connection: Connection, job: Job, *, has_ended: bool = False) -> None:
         self._engine.enqueue_in(
             connection,
             JOB_WORKFLOW,
             id=job.workflow_id,
-            argument={"job": job.id},
-            priority=max(0, min(1000, job.priority)),
+            argument={"job": job.id, "has_ended": has_ended},
+            priority=max(0, min(HIGHEST_PRIORITY, job.priority)),
             label=job.placement,
         )
 

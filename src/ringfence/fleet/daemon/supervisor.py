@@ -58,15 +58,13 @@ class Supervisor:
                 end = f"ended with code {await self._run_worker(number)}"
             except InfrastructureFault as exc:  # a shortage of processes or memory is temporary
                 end = f"could not be started: {exc}"
-            pause_s = (
-                _FIRST_PAUSE_S
-                if anyio.current_time() - began > _STEADY_S
-                else min(_LONGEST_PAUSE_S, pause_s * 2)
-            )
+            if anyio.current_time() - began > _STEADY_S:
+                pause_s = _FIRST_PAUSE_S
             self.restarts += 1
             line = f"a worker {end}; another is started in {pause_s:g} s"
             self._log(line, event="worker.ended", pause_s=pause_s)
             await anyio.sleep(pause_s)
+            pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
     async def _run_worker(self, number: int) -> int:
         """Run one worker to its end. On cancellation, terminate it, and kill it after a grace period."""

@@ -22,7 +22,7 @@ from ringfence.fleet.trigger.files import FileWatch, changes
 from ringfence.fleet.trigger.source.base import WorkSource
 from ringfence.fleet.trigger.source.registry import claim_payload, open_source
 
-Enter = Callable[[JobRequest], Awaitable[Submission]]
+Submit = Callable[[JobRequest], Awaitable[Submission]]
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 _FETCH_LIMIT = 20
@@ -43,7 +43,7 @@ class Triggers:
         self,
         database: Database,
         *,
-        submit: Enter,
+        submit: Submit,
         is_wanted: Callable[[str], Awaitable[bool]],
         log: Log,
         state: Path,
@@ -105,11 +105,12 @@ class Triggers:
                     problem = str(exc)
                 except Exception as exc:  # noqa: BLE001 -- one trigger's fault is logged and stops no other
                     problem = f"internal error: {exc!r}"
-                is_lasting = anyio.current_time() - began > _LONGEST_PAUSE_S
-                pause_s = _FIRST_PAUSE_S if is_lasting else min(_LONGEST_PAUSE_S, pause_s * 2)
+                if anyio.current_time() - began > _LONGEST_PAUSE_S:
+                    pause_s = _FIRST_PAUSE_S
                 line = f"trigger {agent.name}/{name}: {problem}; retried in {pause_s:g} s"
                 self._log(line, event="trigger.failed", agent=agent.name, trigger=name, pause_s=pause_s)
                 await anyio.sleep(pause_s)
+                pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
     async def _watch(self, agent: Agent, name: str, trigger: FilesTrigger) -> None:
         assert agent.settings.workspace is not None

@@ -35,10 +35,9 @@ _CLOSE = (
     .where(ATTEMPTS.c.job == bindparam("of"), ATTEMPTS.c.ended_ms.is_(None))
     .values(ended_ms=bindparam("now"), state=JobState.INTERRUPTED, reason="its worker died")
 )
-_COUNT_TRIES = select(func.count()).where(
+_COUNT = select(func.count()).where(
     ATTEMPTS.c.job == bindparam("of"),
-    ATTEMPTS.c.reason != _WORKER_STOPPED,
-    func.coalesce(ATTEMPTS.c.state, "") != JobState.BLOCKED.value,  # it ended with a question
+    ATTEMPTS.c.is_counted.is_(True),
 )
 _IS_DRAINING = select(WORKERS.c.is_draining).where(WORKERS.c.id == bindparam("by"))
 _BEGIN = insert(ATTEMPTS)
@@ -56,7 +55,12 @@ _BEGIN_JOB = _JOB.values(
 _END = (
     update(ATTEMPTS)
     .where(*_HERE)
-    .values(ended_ms=bindparam("now"), state=bindparam("as"), reason=bindparam("why"))
+    .values(
+        ended_ms=bindparam("now"),
+        state=bindparam("as"),
+        reason=bindparam("why"),
+        is_counted=bindparam("counts"),
+    )
 )
 _NOTE = (
     update(ATTEMPTS)
@@ -82,7 +86,7 @@ class Attempt:
     number: int
     worker: str
     run_id: str
-    tries: int = 1
+    counted_number: int = 1
     """The number of the attempt, not counting attempts whose worker was stopped or that ended with a question."""
 
 
@@ -130,8 +134,8 @@ class Attempts:
             if connection.execute(_IS_DRAINING, {"by": worker}).scalar():
                 _queue_again(connection, job_id, _WORKER_DRAINS, now)
                 return None
-            tries = connection.execute(_COUNT_TRIES, {"of": job_id}).scalar_one() + 1
-            attempt = Attempt(job_id, job.attempt + 1, worker, new_run_id(), tries)
+            counted = connection.execute(_COUNT, {"of": job_id}).scalar_one() + 1
+            attempt = Attempt(job_id, job.attempt + 1, worker, new_run_id(), counted)
             row = {
                 "job": job_id,
                 "number": attempt.number,
@@ -167,7 +171,7 @@ class Attempts:
             connection.execute(
                 update(ATTEMPTS)
                 .where(*_of(attempt), ATTEMPTS.c.ended_ms.is_(None))
-                .values(ended_ms=now, state=JobState.INTERRUPTED, reason=_WORKER_STOPPED)
+                .values(ended_ms=now, state=JobState.INTERRUPTED, reason=_WORKER_STOPPED, is_counted=False)
             )
             if job is not None and _is_current(job, attempt) and not job.is_cancel_asked:
                 _queue_again(connection, job.id, _WORKER_STOPPED, now)
@@ -229,7 +233,7 @@ class Attempts:
                 return None
             now = now_ms()
             _note(connection, job, attempt, spent or Usage())
-            ended = {"now": now, "as": state, "why": reason_of(reason)}
+            ended = {"now": now, "as": state, "why": reason_of(reason), "counts": asked is None}
             connection.execute(_END, {"of": attempt.job, "which": attempt.number, **ended})
             if asked is not None and not job.is_cancel_asked:
                 add_question_in(connection, job.id, job.agent, attempt.number, attempt.run_id, asked)

@@ -7,7 +7,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio.to_thread
-from sqlalchemy import URL, Connection, Engine, create_engine, event, func, inspect, select
+from sqlalchemy import (
+    URL,
+    Column,
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    func,
+    inspect,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -18,7 +30,7 @@ from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.filesystem import keep_database_private
 from ringfence.fleet.state_directory import database_file
 from ringfence.fleet.store.spend import fill_spend_in
-from ringfence.fleet.store.tables import FORMER_NAMES, METADATA, SPEND
+from ringfence.fleet.store.tables import ATTEMPTS, FORMER_NAMES, METADATA, SPEND
 
 Result = TypeVar("Result")
 _BUSY_S = 10
@@ -77,7 +89,9 @@ class Database:
             existing = set(inspect(connection).get_table_names())
             _rename_tables(connection, existing)
             METADATA.create_all(connection)
-            _add_columns(connection)
+            added = _add_columns(connection)
+            if ATTEMPTS.c.is_counted in added:
+                _set_is_counted(connection)
             if SPEND.name not in existing:
                 fill_spend_in(connection)
 
@@ -139,8 +153,12 @@ def _rename_tables(connection: Connection, existing: set[str]) -> None:
             connection.exec_driver_sql(f"ALTER TABLE {former} RENAME TO {name}")
 
 
-def _add_columns(connection: Connection) -> None:
-    """Add columns and indexes that tables of an earlier version lack. Each column has a default or is nullable."""
+def _add_columns(connection: Connection) -> set[Column[Any]]:
+    """Add columns and indexes that tables of an earlier version lack; return these columns.
+
+    Each column has a default or is nullable.
+    """
+    added = set()
     inspector = inspect(connection)
     for table in METADATA.sorted_tables:
         known = {column["name"] for column in inspector.get_columns(table.name)}
@@ -148,8 +166,16 @@ def _add_columns(connection: Connection) -> None:
             if column.name not in known:
                 definition = CreateColumn(column).compile(dialect=connection.dialect)
                 connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
+                added.add(column)
         for index in table.indexes:
             index.create(connection, checkfirst=True)
+    return added
+
+
+def _set_is_counted(connection: Connection) -> None:
+    """Set the new column `is_counted` of attempts that an earlier version stored."""
+    is_uncounted = or_(ATTEMPTS.c.reason == "its worker was stopped", ATTEMPTS.c.state == "blocked")
+    connection.execute(update(ATTEMPTS).where(is_uncounted).values(is_counted=False))
 
 
 def _engine(url: str) -> Engine:

@@ -92,11 +92,15 @@ ATTEMPTS = Table(
     Column("tokens", BigInteger, nullable=False, server_default="0"),
     Column("cost_usd", Float, nullable=False, server_default="0"),
     Column("record", Text),
+    Column("is_counted", Boolean, nullable=False, server_default=text("true")),
     PrimaryKeyConstraint("job", "number"),
     Index("fleet_attempts_by_run", "run_id"),
     Index("fleet_attempts_to_store", "host", "record"),
 )
-"""One row per attempt at a job. `record` names the stored copy of the run's record, if the fleet has a record store."""
+"""One row per attempt at a job. `record` names the stored copy of the run's record, if the fleet has a record store.
+
+`is_counted` says whether it counts against the job's attempts: not if its worker was stopped, or it asked a question.
+"""
 
 SPEND = Table(
     "fleet_spend",

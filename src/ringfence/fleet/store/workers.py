@@ -67,14 +67,14 @@ class Workers:
 
         await self._database.write(act)
 
-    async def refresh(self, worker: str) -> bool:
-        """Refresh a worker's row; return whether it may take jobs: False if it is draining, or was removed."""
+    async def refresh(self, worker: str) -> bool | None:
+        """Refresh a worker's row; return whether it may take jobs: False if it drains, None if its row was removed."""
 
-        def act(connection: Connection) -> bool:
+        def act(connection: Connection) -> bool | None:
             mine = WORKERS.c.id == worker
             connection.execute(update(WORKERS).where(mine).values(seen_ms=now_ms()))
             is_draining = connection.execute(select(WORKERS.c.is_draining).where(mine)).scalar()
-            return is_draining is not None and not is_draining
+            return None if is_draining is None else not is_draining
 
         return await self._database.write(act)
 

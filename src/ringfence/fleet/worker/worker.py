@@ -134,8 +134,7 @@ class Worker:
         except RingfenceError as exc:
             self._say(f"the runs of dead workers could not be cleaned up: {exc}")
 
-    async def _stay_registered(self) -> None:
-        """Register, and refresh the row for as long as this worker runs."""
+    async def _register(self) -> None:
         await self._workers.register(
             self._name(),
             host=self._host,
@@ -144,12 +143,18 @@ class Worker:
             labels=self._labels,
             capacity=self._slots,
         )
+
+    async def _stay_registered(self) -> None:
+        """Register, and refresh the row for as long as this worker runs; register again if the row was removed."""
+        await self._register()
         while True:
             with anyio.move_on_after(REFRESH_S):
                 await self._refresh_wanted.wait()
             self._refresh_wanted = anyio.Event()
             may_work = await self._workers.refresh(self._name())
-            self._engine.drain(is_draining=not may_work)
+            if may_work is None:  # it was taken for dead, for example while its machine slept
+                await self._register()
+            self._engine.drain(is_draining=may_work is False)
 
     async def _watch(self, lost: list[str]) -> None:
         """Stop as soon as the engine has stopped: it executes no further work."""

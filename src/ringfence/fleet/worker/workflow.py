@@ -88,7 +88,7 @@ class JobWorkflow:
     Args:
         jobs: The store of jobs.
         attempts: The store of attempts.
-        performer: Executes the attempts.
+        attempt_executor: Executes the attempts.
         worker: Returns the executor's name.
         host: This machine's name.
         on_refused: Called when a job may not begin here, since the worker may be draining.
@@ -98,7 +98,7 @@ class JobWorkflow:
         self,
         jobs: Jobs,
         attempts: Attempts,
-        performer: AttemptExecutor,
+        attempt_executor: AttemptExecutor,
         *,
         worker: Callable[[], str],
         host: str,
@@ -106,7 +106,7 @@ class JobWorkflow:
     ) -> None:
         self._jobs = jobs
         self._attempts = attempts
-        self._performer = performer
+        self._attempt_executor = attempt_executor
         self._worker = worker
         self._host = host
         self._on_refused = on_refused
@@ -119,14 +119,15 @@ class JobWorkflow:
         try:
             if argument.get("has_ended"):
                 return await self._finish(context, job_id)
-            return await self._to_its_end(context, job_id)
+            return await self._run_to_end(context, job_id)
         finally:
             # The workflow of an earlier admission, left by another worker, may end while the current one runs.
             if self._workflows.get(job_id) == context.id:
                 del self._workflows[job_id]
-                self._performer.release(job_id)
+                self._attempt_executor.release(job_id)
 
-    async def _to_its_end(self, context: Context, job_id: str) -> Json:
+    async def _run_to_end(self, context: Context, job_id: str) -> Json:
+        """Execute an attempt at a job, and its follow-ups if the attempt ended the job or asked a question."""
         state = await context.step("attempt", self._attempt, job_id, context.id)
         if state is None:
             return None
@@ -134,9 +135,7 @@ class JobWorkflow:
         is_end = job is not None and (job.state.is_terminal or job.state is JobState.WAITING)
         # If the job's state differs, a later attempt has changed it.
         if job is not None and is_end and job.state.value == state:
-            self._workflows[job_id] = context.id
-            for follow_up in await self._performer.after(job):
-                await _run(follow_up, context)
+            await self._follow_up(context, job)
         return state
 
     async def _finish(self, context: Context, job_id: str) -> Json:
@@ -144,10 +143,13 @@ class JobWorkflow:
         job = await self._jobs.get(job_id)
         if job is None:
             return None
-        self._workflows[job_id] = context.id
-        for follow_up in await self._performer.after(job):
-            await _run(follow_up, context)
+        await self._follow_up(context, job)
         return job.state.value
+
+    async def _follow_up(self, context: Context, job: Job) -> None:
+        self._workflows[job.id] = context.id
+        for follow_up in await self._attempt_executor.after(job):
+            await _run(follow_up, context)
 
     async def _attempt(self, job_id: str, workflow_id: str) -> Json:
         """Execute an attempt, and return its end state; None if the job belongs to another workflow or worker."""
@@ -168,14 +170,14 @@ class JobWorkflow:
             raise
 
     async def _execute(self, job: Job, attempt: Attempt) -> Json:
-        retry = await self._performer.retry_of(job)
-        await self._performer.clean_up(attempt)
-        if attempt.tries > retry.attempts:
+        retry = await self._attempt_executor.retry_of(job)
+        await self._attempt_executor.clean_up(attempt)
+        if attempt.counted_number > retry.attempts:
             result = AttemptResult(
                 JobState.INTERRUPTED, f"its worker died in each of {retry.attempts} attempts"
             )
         else:
-            result = await self._performer.perform(
+            result = await self._attempt_executor.perform(
                 job, attempt, lambda spent: self._attempts.report(attempt, spent)
             )
         ended = await self._attempts.end(
@@ -183,7 +185,7 @@ class JobWorkflow:
             result.state,
             reason=result.reason,
             spent=result.spent,
-            retry_at=retry_at(retry, result.state, attempt.tries),
+            retry_at=retry_at(retry, result.state, attempt.counted_number),
             asked=result.asked,
             has_changes=result.has_changes,
         )
