@@ -1,5 +1,6 @@
 """Questions of a run: which events make one, and which rules an answer may grant."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from ringfence.events import (
     ToolCalled,
     ToolReturned,
 )
+from ringfence.job.agent import may_permit
 from ringfence.job.question import Question, QuestionWatch, continuation, read_rule, with_rules
+from ringfence.job.request import AgentRequest
 
 pytestmark = pytest.mark.anyio
 ALL: tuple[QuestionKind, ...] = ("host", "tool", "budget", "question")
@@ -100,6 +103,8 @@ async def test_a_rule_in_the_words_of_the_agent_is_only_text():
         pytest.param(_refusal("", port=0), id="unreadable"),
         pytest.param(_refusal(allowed=True), id="allowed"),
         pytest.param(_denied("Bash(rm *)"), id="no-name-of-a-tool"),
+        pytest.param(_denied("mcp__github"), id="all-tools-of-a-server"),
+        pytest.param(_denied("mcp__github__"), id="no-tool-of-a-server"),
         pytest.param(_denied("Write"), id="tool-denied-by-name"),
         pytest.param(_returned("ask_person"), id="returned-without-a-call"),
     ],
@@ -107,6 +112,25 @@ async def test_a_rule_in_the_words_of_the_agent_is_only_text():
 async def test_a_final_refusal_is_not_asked_about(event: Event):
     """A denial by the user's own rule, and what the gate always refuses."""
     assert await _asked(event, denied=("Write",)) is None
+
+
+@pytest.mark.parametrize(
+    ("runtime", "known", "unknown"),
+    [
+        ("api", "shell", "launch"),
+        ("claude-cli", "WebFetch", "Launch"),
+        ("claude-cli", "Bash", "mcp__none__x"),
+    ],
+)
+async def test_a_tool_that_the_agent_does_not_have_is_not_asked_about(runtime: Any, known: str, unknown: str):
+    """A rule with such a name, granted for all jobs of the agent, would end each of them before it starts."""
+    agent = AgentRequest(prompt="do", model="m", runtime=runtime)
+    watch = QuestionWatch(ALL, may_permit=partial(may_permit, agent))
+    with watch.watching():
+        watch.take(_denied(unknown))
+        assert watch.question is None
+        watch.take(_denied(known))
+    assert watch.question == Question("tool", {"tool": known}, "")
 
 
 async def test_a_transcript_cannot_ask():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ringfence.config.egress import EgressRule
 from ringfence.egress.gateway.gateway import Gateway
-from ringfence.errors import PolicyRefused, RingfenceError
+from ringfence.errors import PolicyRefused, RingfenceError, UsageError
 from ringfence.events import AgentAnswered, Emit
 from ringfence.job.model_access import ModelAccess
 from ringfence.job.outcome import Outcome, outcome_of_agent
@@ -64,6 +64,22 @@ def _check_tool_names(request: AgentRequest) -> None:
         denied=request.options.tools_denied,
         permitted=request.options.tools_permitted,
     )
+
+
+def may_permit(request: AgentRequest, tool: str) -> bool:
+    """Whether the agent could start with one more tool permitted, as far as the checks before a run show."""
+    permitted = (*request.options.tools_permitted, tool)
+    options = request.options.model_copy(update={"tools_permitted": permitted})
+    extended = replace(request, options=options)
+    try:
+        check_options(request.runtime, requested_features(extended))
+        if runs_agent_cli(request.runtime):
+            agent_cli_of(request.runtime).check(request.prompt, options)
+        else:
+            _check_tool_names(extended)
+    except UsageError:
+        return False
+    return True
 
 
 def requested_features(request: AgentRequest) -> list[str]:

@@ -4,13 +4,21 @@ A rule is made from fields of events that the host recorded, never from a text o
 reads it with `read_rule` again, which refuses rules that no answer may grant.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 import anyio
 import msgspec
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 
 from ringfence.config.egress import AllowRules, EgressRule
 from ringfence.config.host import HIGHEST_PORT
@@ -64,10 +72,16 @@ class HostRule(_Rule):
         return ["--allow", str(self.egress)]
 
 
-class ToolRule(_Rule):
-    """A rule that allows one tool."""
+def _check_tool(name: str) -> str:
+    if name.startswith("mcp__") and not all(name.removeprefix("mcp__").partition("__")):
+        raise ValueError(f"{name!r} names all tools of a server")
+    return name
 
-    tool: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
+
+class ToolRule(_Rule):
+    """A rule that allows one tool; `mcp__SERVER`, which claude takes for all tools of a server, is none."""
+
+    tool: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,128}$"), AfterValidator(_check_tool)]
 
     def __str__(self) -> str:
         return f"use the tool {self.tool}"
@@ -210,12 +224,21 @@ class QuestionWatch:
     Args:
         kinds: The kinds of refusals that are asked about.
         denied: Tools that the settings deny by name, which no answer can grant.
+        may_permit: Whether the agent can start with this tool permitted. If not, as with a name that it does not know,
+            the tool is not asked about, since a rule that is granted to an agent would end all its later runs.
     """
 
-    def __init__(self, kinds: Sequence[QuestionKind], *, denied: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        kinds: Sequence[QuestionKind],
+        *,
+        denied: Sequence[str] = (),
+        may_permit: Callable[[str], bool] = lambda _tool: True,
+    ) -> None:
         self.question: Question | None = None
         self._kinds = frozenset(kinds)
         self._denied = frozenset(denied)
+        self._may_permit = may_permit
         self._scope: anyio.CancelScope | None = None
         self._words = ""
         self._asked: dict[str, str] = {}
@@ -274,7 +297,9 @@ class QuestionWatch:
     def _about_tool(self, tool: str, text: str) -> Question | None:
         if tool == _ASK_USER:
             return Question("question", {}, text)
-        return None if tool in self._denied else Question("tool", {"tool": tool}, self._words)
+        if tool in self._denied or not self._may_permit(tool):
+            return None
+        return Question("tool", {"tool": tool}, self._words)
 
     def _note_words(self, event: Event) -> None:
         """Note the agent's last message and its questions."""

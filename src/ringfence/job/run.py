@@ -7,6 +7,7 @@ import math
 import time
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -401,8 +402,14 @@ def _question_watch(request: RunRequest) -> "QuestionWatch | None":
         return None
     from ringfence.job.question import QuestionWatch
 
+    if request.agent is None:
+        return QuestionWatch(request.asks)
+    from ringfence.job.agent import may_permit
+
     return QuestionWatch(
-        request.asks, denied=request.agent.options.tools_denied if request.agent is not None else ()
+        request.asks,
+        denied=request.agent.options.tools_denied,
+        may_permit=partial(may_permit, request.agent),
     )
 
 
