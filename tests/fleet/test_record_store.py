@@ -2,13 +2,18 @@
 
 import io
 import os
+import shutil
 import tarfile
 import threading
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import anyio
+import anyio.to_thread
 import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
@@ -18,7 +23,9 @@ from tests.cases import examples
 from tests.journal.conftest import conversation
 
 from ringfence.errors import InfrastructureFault, RecordError, UsageError
-from ringfence.fleet.record_store import RecordStore, call_store
+from ringfence.fleet.queries.records import FoundRecord, show_record
+from ringfence.fleet.record_cache import CacheLimits
+from ringfence.fleet.record_store import RecordStore, call_store, fetch_record
 from ringfence.journal import Journal, new_run_id, run_dir, verify_run
 
 RUN = "2026-11-28T10-00-00-0123abcd"
@@ -215,3 +222,74 @@ async def test_a_store_that_hangs_is_an_infrastructure_fault(tmp_path: Path):
                 await call_store(partial(store.fetch, RUN), limit_s=0.05)
     finally:
         _HangingFiles.answered.set()
+
+
+@pytest.mark.parametrize(
+    "limits", [CacheLimits(records=2), CacheLimits(size_bytes=10_000)], ids=["number", "size"]
+)
+def test_the_copies_used_longest_ago_are_removed(limits: CacheLimits, store: RecordStore, tmp_path: Path):
+    """This machine keeps copies of records up to a limit, and removes those first that were used longest ago."""
+    limited = RecordStore(f"file://{tmp_path}/store", tmp_path / "cache", cache_limits=limits)
+    runs = [f"{RUN[:-1]}{number}" for number in range(3)]
+    put(tmp_path, packed(("journal.jsonl", tarfile.REGTYPE, b"{}")))
+    for age, run_id in enumerate(runs):
+        shutil.copy(tmp_path / "store" / f"{RUN}.tar.gz", tmp_path / "store" / f"{run_id}.tar.gz")
+        found = limited.fetch(run_id)
+        assert found is not None
+        os.utime(found, (age, age))
+        limited.fetch(runs[0])
+    assert sorted(each.name for each in (tmp_path / "cache").iterdir()) == [runs[0], runs[2]]
+
+
+def test_nothing_is_fetched_to_a_full_disk(
+    store: RecordStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A record is not fetched if the disk would be nearly full with it, and nothing of it is kept."""
+    put(tmp_path, packed(("journal.jsonl", tarfile.REGTYPE, b"{}")))
+    full = shutil.disk_usage(tmp_path)._replace(free=1024**2)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: full)
+    with pytest.raises(InfrastructureFault, match="nearly full"):
+        store.fetch(RUN)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+async def test_a_record_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Concurrent requests for a record download it once, and all of them get it."""
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "s"))
+    put(tmp_path, packed(("journal.jsonl", tarfile.REGTYPE, b"{}")))
+    opened: list[str] = []
+    both = threading.Barrier(2)
+    open_file = LocalFileSystem.open
+
+    def count(files: LocalFileSystem, path: str, *args: Any, **options: Any) -> Any:
+        opened.append(path)
+        with suppress(threading.BrokenBarrierError):  # nothing else opens the record meanwhile
+            both.wait(1)
+        return open_file(files, path, *args, **options)
+
+    monkeypatch.setattr(LocalFileSystem, "open", count)
+    store = RecordStore(f"file://{tmp_path}/store", tmp_path / "cache")
+    found: list[Path | None] = []
+
+    async def fetch() -> None:
+        found.append(await fetch_record(store, RUN))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(fetch)
+    assert (found, len(opened)) == ([tmp_path / "cache" / RUN] * 8, 1)
+
+
+async def test_reading_records_leaves_threads_to_the_database(store: RecordStore, run: str):
+    """A record is verified although all threads that the database uses are taken."""
+    limiter = anyio.to_thread.current_default_thread_limiter()
+    others = [object() for _ in range(int(limiter.total_tokens))]
+    for other in others:
+        await limiter.acquire_on_behalf_of(other)
+    try:
+        with anyio.fail_after(60):
+            answer = await show_record(FoundRecord(run_dir(run), is_here=False, host="east-7"))
+    finally:
+        for other in others:
+            limiter.release_on_behalf_of(other)
+    assert answer.verification.status == "sealed"

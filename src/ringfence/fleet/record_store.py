@@ -9,12 +9,13 @@ import io
 import os
 import secrets
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -23,9 +24,9 @@ from anyio.lowlevel import RunVar
 from ringfence.config.units import format_duration
 from ringfence.errors import InfrastructureFault, RecordError, UsageError
 from ringfence.fleet.config.model import RecordSettings
+from ringfence.fleet.record_cache import CacheLimits, RecordCache
 from ringfence.journal import run_dir
 from ringfence.journal.layout import BLOBS_NAME, JOURNAL_NAME, LOCK_NAME, RESERVE_NAME, WORK_DIRECTORIES
-from ringfence.removal import remove_tree
 
 MAX_RECORD_BYTES = 8 * 1024**3
 """Size limit of an unpacked record."""
@@ -39,6 +40,8 @@ TRANSFER_LIMIT_S = 3600.0
 """Upper bounds of a call: file systems of fsspec have limits of their own, or none."""
 _MAX_THREADS = 8
 _threads: RunVar[anyio.CapacityLimiter] = RunVar("record_store_threads")
+_locks: RunVar[WeakValueDictionary[str, anyio.Lock]] = RunVar("record_store_locks")
+"""A lock for each run whose record is being fetched."""
 _Result = TypeVar("_Result")
 
 
@@ -49,15 +52,16 @@ class RecordStore:
         url: A directory (`file:///srv/records`, or a path), or another address that fsspec knows, such as
             `s3://BUCKET/PREFIX`. Credentials come from the environment, as the file system's package reads them.
         cache: The directory for unpacked records on this machine.
+        cache_limits: The limits of these records.
 
     Raises:
         UsageError: fsspec does not know the address, or needs a package for it that is not installed.
     """
 
-    def __init__(self, url: str, cache: Path) -> None:
+    def __init__(self, url: str, cache: Path, *, cache_limits: CacheLimits = CacheLimits()) -> None:  # noqa: B008 -- frozen
         import fsspec
 
-        self._cache = cache
+        self._cache = RecordCache(cache, cache_limits)
         try:
             self._files, self._root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as exc:
@@ -100,23 +104,17 @@ class RecordStore:
             RecordError: The stored object is not the archive of a record.
         """
         run_dir(run_id)  # raises for an invalid run id
-        found = self._cache / run_id
-        if found.is_dir():
+        found = self._cache.find(run_id)
+        if found is not None:
             return found
         with self._translated_errors(f"the record of run {run_id!r} cannot be fetched"):
             if not self._files.exists(self._path(run_id)):
                 return None
-            self._cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-            partial = Path(tempfile.mkdtemp(prefix=f".{run_id}-", dir=self._cache))
-            try:
-                with self._files.open(self._path(run_id), "rb") as file:
-                    _unpack(file, partial, run_id)
-                with suppress(FileExistsError, OSError):  # another process has fetched it in the meantime
-                    partial.rename(found)
-            finally:
-                if partial.is_dir():
-                    remove_tree(partial)
-        return found
+            return self._cache.add(run_id, lambda into: self._fetch_into(into, run_id))
+
+    def _fetch_into(self, directory: Path, run_id: str) -> None:
+        with self._files.open(self._path(run_id), "rb") as file:
+            _unpack(file, directory, run_id, check_room=self._cache.check_room)
 
     def remove(self, run_ids: Sequence[str]) -> None:
         """Remove stored records, and their unpacked copies on this machine. Missing records are skipped.
@@ -129,8 +127,7 @@ class RecordStore:
                 run_dir(run_id)
                 with suppress(FileNotFoundError):
                     self._files.rm(self._path(run_id))
-                if (self._cache / run_id).is_dir():
-                    remove_tree(self._cache / run_id)
+                self._cache.remove(run_id)
 
     def _path(self, run_id: str) -> str:
         return f"{self._root.rstrip('/')}/{run_id}.tar.gz"
@@ -139,13 +136,39 @@ class RecordStore:
     def _translated_errors(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (RecordError, UsageError):
+        except (RecordError, UsageError, InfrastructureFault):
             raise
         except Exception as exc:  # file systems of fsspec raise exceptions of their own libraries
             cause = getattr(exc, "strerror", None) or f"{type(exc).__name__}: {exc}"
             raise InfrastructureFault(
                 f"{what}: {str(cause)[:300]}; check `fleet.records` and that this machine may use it"
             ) from exc
+
+
+async def fetch_record(store: RecordStore, run_id: str) -> Path | None:
+    """Return the directory of a stored record, as `RecordStore.fetch`; concurrent calls for a run fetch it once.
+
+    Raises:
+        InfrastructureFault: The store has not answered in time, or as `RecordStore.fetch`.
+        RecordError: As `RecordStore.fetch`.
+    """
+    try:
+        locks = _locks.get()
+    except LookupError:
+        locks = WeakValueDictionary()
+        _locks.set(locks)
+    lock = locks.setdefault(run_id, anyio.Lock())
+    try:
+        with anyio.fail_after(READ_LIMIT_S):
+            await lock.acquire()
+    except TimeoutError as exc:
+        raise InfrastructureFault(
+            f"the record of run {run_id!r} is being fetched for another request; try again later"
+        ) from exc
+    try:
+        return await call_store(partial(store.fetch, run_id), limit_s=READ_LIMIT_S)
+    finally:
+        lock.release()
 
 
 async def call_store(act: Callable[[], _Result], *, limit_s: float) -> _Result:
@@ -237,11 +260,12 @@ class _LimitedReader(io.BufferedIOBase):
         return data
 
 
-def _unpack(file: IO[bytes], into: Path, run_id: str) -> None:
+def _unpack(file: IO[bytes], into: Path, run_id: str, *, check_room: Callable[[int], None]) -> None:
     """Unpack an archive into an empty directory: only regular files, with plain names, within limits.
 
     Raises:
         RecordError: The archive contains anything else.
+        InfrastructureFault: `check_room` raises it, which is called with the size of each file.
     """
     size = count = 0
     try:
@@ -263,6 +287,7 @@ def _unpack(file: IO[bytes], into: Path, run_id: str) -> None:
                 if size > MAX_RECORD_BYTES or count > MAX_RECORD_FILES:
                     bounds = f"{MAX_RECORD_BYTES} bytes or {MAX_RECORD_FILES} files"
                     raise RecordError(f"the stored record of run {run_id!r} exceeds {bounds}")
+                check_room(member.size)
                 limited.allow(member.size + _MAX_HEADER_BYTES)
                 _write(archive.extractfile(member), into / member.name)
                 limited.allow(_MAX_HEADER_BYTES)

@@ -1,13 +1,16 @@
 """Reads the records of runs, on this machine or in the fleet's record store."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+import anyio
 import anyio.to_thread
 import msgspec
+from anyio.lowlevel import RunVar
 from sqlalchemy import select
 
 from ringfence.errors import RecordError, RingfenceError, UsageError
@@ -24,7 +27,7 @@ from ringfence.fleet.api.record_models import (
 )
 from ringfence.fleet.queries.patches import PatchFile, read_files, read_lines
 from ringfence.fleet.queries.source import FleetSource
-from ringfence.fleet.record_store import READ_LIMIT_S, RecordStore, call_store, open_record_store
+from ringfence.fleet.record_store import RecordStore, fetch_record, open_record_store
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.tables import ATTEMPTS
 from ringfence.fleet.worker.record_upload import NOT_STORED
@@ -43,6 +46,9 @@ from ringfence.sandbox.workspace.restore import Restored
 from ringfence.tool.text import replace_surrogates
 
 _MAX_WARNINGS = 1000
+_MAX_READERS = 4
+_readers: RunVar[anyio.CapacityLimiter] = RunVar("record_readers")
+_Result = TypeVar("_Result")
 
 
 class RecordElsewhere(RingfenceError):
@@ -97,7 +103,7 @@ async def find_job_record(source: FleetSource, job: Job, number: int | None = No
     if run_dir(run_id).is_dir():
         return FoundRecord(run_dir(run_id), is_here=True, host=host)
     store = None if row["record"] in (None, NOT_STORED) else _store_of(source)
-    copy = None if store is None else await call_store(partial(store.fetch, run_id), limit_s=READ_LIMIT_S)
+    copy = None if store is None else await fetch_record(store, run_id)
     if copy is not None:
         return FoundRecord(copy, is_here=False, host=host)
     if host != socket.gethostname():
@@ -120,6 +126,16 @@ async def find_run(reference: str) -> FoundRecord:
     return FoundRecord(path, is_here=True, host=socket.gethostname())
 
 
+async def _read(read: Callable[[], _Result]) -> _Result:
+    """Read a record in a thread. Large records take long, so they have few threads, and not those of the database."""
+    try:
+        limiter = _readers.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(_MAX_READERS)
+        _readers.set(limiter)
+    return await anyio.to_thread.run_sync(read, limiter=limiter)
+
+
 def _store_of(source: FleetSource) -> RecordStore | None:
     if source.daemon is not None:
         return source.daemon.records
@@ -137,7 +153,7 @@ async def show_run(record: FoundRecord) -> RunDetail:
     Raises:
         RecordError: The record is damaged.
     """
-    document = await anyio.to_thread.run_sync(lambda: describe_run(record.path, read_outcome(record.path)))
+    document = await _read(lambda: describe_run(record.path, read_outcome(record.path)))
     return RunDetail(**replace_surrogates(document), changes_state=await _state(record), host=record.host)
 
 
@@ -147,7 +163,7 @@ async def show_record(record: FoundRecord) -> RecordAnswer:
     Raises:
         RecordError: There is no journal, or a key file is damaged.
     """
-    verified = await anyio.to_thread.run_sync(lambda: describe_verification(verify_run(record.path)))
+    verified = await _read(lambda: describe_verification(verify_run(record.path)))
     return RecordAnswer(
         run=await show_run(record), verification=VerificationAnswer(**replace_surrogates(verified))
     )
@@ -159,8 +175,8 @@ async def show_diff(record: FoundRecord, *, offset: int, limit: int) -> DiffAnsw
     Raises:
         RecordError: The record cannot be read.
     """
-    files = await anyio.to_thread.run_sync(read_files, record.path)
-    event = await anyio.to_thread.run_sync(find_last_event, record.path, "work.exported")
+    files = await _read(partial(read_files, record.path))
+    event = await _read(partial(find_last_event, record.path, "work.exported"))
     work = event if isinstance(event, WorkExported) else None
     return DiffAnswer(
         run_id=record.path.name,
@@ -182,7 +198,7 @@ async def show_lines(record: FoundRecord, path: str, *, offset: int, limit: int)
     Raises:
         RecordError: The patch has no such file, or cannot be read.
     """
-    page = await anyio.to_thread.run_sync(lambda: read_lines(record.path, path, offset=offset, limit=limit))
+    page = await _read(lambda: read_lines(record.path, path, offset=offset, limit=limit))
     return LinesAnswer(
         run_id=record.path.name,
         path=path,
