@@ -17,7 +17,7 @@ from starlette.routing import Route
 from tests.ports import kept_port
 
 from ringfence.fleet.daemon import connection_limits
-from ringfence.fleet.daemon.http_server import _MAX_CONNECTIONS, serving_at
+from ringfence.fleet.daemon.http_server import _MAX_CONNECTIONS, serving_at, serving_on
 
 _HALF = b"POST /x HTTP/1.1\r\nHost: x\r\n"
 _TRICKLE = b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nx"
@@ -28,11 +28,20 @@ async def _length(request: Request) -> PlainTextResponse:
     return PlainTextResponse(str(len(await request.body())))
 
 
-def _while_served(act: "partial[None]") -> None:
-    """Serve an application on a port; call a function with the port."""
+async def _client(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("" if request.client is None else request.client.host)
+
+
+def _while_served(act: "partial[None]", *, is_listening: bool = False) -> None:
+    """Serve an application on a port, or on a socket that is listening; call a function with the port."""
 
     async def served() -> None:
-        app = Starlette(routes=[Route("/x", _length, methods=["POST"])])
+        app = Starlette(routes=[Route("/x", _length, methods=["POST"]), Route("/client", _client)])
+        if is_listening:
+            listener = socket.create_server(("127.0.0.1", 0))
+            async with serving_on(app, listener):
+                await anyio.to_thread.run_sync(act, listener.getsockname()[1])
+            return
         with kept_port() as port:
             async with serving_at(app, f"127.0.0.1:{port}"):
                 await anyio.to_thread.run_sync(act, port)
@@ -64,6 +73,32 @@ def _is_ended(stranger: socket.socket) -> bool:
     except ConnectionError:
         return True
     return True
+
+
+@pytest.mark.parametrize("is_listening", [False, True], ids=["an address", "a socket"])
+def test_the_client_is_the_peer(is_listening: bool):
+    """Headers of proxies do not change the address of a client, which failures are counted by."""
+
+    def act(port: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("GET", "/client", headers={"X-Forwarded-For": "192.0.2.7"})
+        assert connection.getresponse().read() == b"127.0.0.1"
+        connection.close()
+
+    _while_served(partial(act), is_listening=is_listening)
+
+
+@pytest.mark.parametrize("is_listening", [False, True], ids=["an address", "a socket"])
+def test_connections_are_limited(is_listening: bool, monkeypatch: pytest.MonkeyPatch):
+    """When connections are many, the one that has waited longest without a request is closed."""
+    monkeypatch.setattr(connection_limits, "HEAD_S", 600.0)
+
+    def act(port: int) -> None:
+        with ExitStack() as stack:
+            first, *_ = [stack.enter_context(_connected(port, b"")) for _ in range(_MAX_CONNECTIONS + 50)]
+            assert _is_ended(first)
+
+    _while_served(partial(act), is_listening=is_listening)
 
 
 @pytest.mark.parametrize("said", [b"", _HALF, _TRICKLE], ids=["nothing", "half a head", "half a body"])

@@ -141,14 +141,15 @@ class TokenAccess:
         origin = headers.get("origin")
         if origin is not None and not self._is_own(urlsplit(origin.lower()).netloc):
             raise HTTPException(403, f"requests from pages of {origin[:200]!r} are refused")
-        address = _network((scope.get("client") or ("unknown", 0))[0])
-        wait_s = self._failures.wait_s(address)
-        if wait_s > 0:
-            retry = {"Retry-After": str(int(wait_s) + 1)}
-            raise HTTPException(429, f"too many wrong tokens; wait {int(wait_s) + 1} s", retry)
         kind, _, token = headers.get("authorization", "").partition(" ")
         found = await self._tokens.find(token.strip()) if kind.lower() == "bearer" else None
         if found is None:
+            # Only failures are limited: otherwise one client would lock out all others behind the same proxy.
+            address = _network((scope.get("client") or ("unknown", 0))[0])
+            wait_s = self._failures.wait_s(address)
+            if wait_s > 0:
+                retry = {"Retry-After": str(int(wait_s) + 1)}
+                raise HTTPException(429, f"too many wrong tokens; wait {int(wait_s) + 1} s", retry)
             self._failures.add(address)
             advice = "`ringfence fleet token create NAME` on the fleet's machine creates one"
             problem = (
@@ -165,7 +166,7 @@ class TokenAccess:
 
 
 class FailureLimiter:
-    """Counts failures by address; after ten within a minute the address has to wait."""
+    """Counts failures by address; after ten within a minute the address has to wait before it may fail again."""
 
     def __init__(self) -> None:
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()

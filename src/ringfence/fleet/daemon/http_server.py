@@ -77,8 +77,8 @@ async def serving_at(app: Any, address: str) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def serving_on(app: Any, listener: socket.socket) -> AsyncIterator[None]:
-    """Serve an application on a socket that is already listening, and close the socket at the end."""
-    async with _served(app, listener):
+    """Serve an application on a TCP socket that is already listening, and close the socket at the end."""
+    async with _served(app, listener, most=_MAX_CONNECTIONS):
         yield
 
 
@@ -96,6 +96,7 @@ async def _served(app: Any, listener: socket.socket, *, most: int | None = None)
         lifespan="off",
         timeout_graceful_shutdown=2,
         limit_concurrency=most,
+        proxy_headers=False,  # every program of this machine can write X-Forwarded-For
         http="auto" if most is None else LimitedProtocol,
     )
     server = _Server(config)
