@@ -191,7 +191,7 @@ async def open_daemon(made: Example) -> Daemon:
 
     file = made.home / "fleet" / "ringfence.yaml"
     daemon = Daemon(file, made.state, {}, log)
-    await daemon.scheduling.take(daemon.fleet)
+    await daemon.scheduler.take(daemon.fleet)
     daemon.is_ready = True
     return daemon
 

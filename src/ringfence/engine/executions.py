@@ -29,7 +29,7 @@ class Executions:
     Args:
         workflows: The workflows that the executor can run, by name.
         concurrency: How many run at once. DBOS limits each queue only by itself.
-        give_back: Enqueues a workflow again that cannot start here.
+        release_claim: Enqueues a workflow again that cannot start here.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class Executions:
         workflows: Mapping[str, Workflow],
         *,
         concurrency: int,
-        give_back: Callable[[str], Awaitable[None]],
+        release_claim: Callable[[str], Awaitable[None]],
     ) -> None:
         self._workflows = workflows
         self._concurrency = concurrency
-        self._give_back = give_back
+        self._release_claim = release_claim
         self._running: dict[str, Execution] = {}
         self._is_open = False
         self._idle_since = 0.0
@@ -69,7 +69,7 @@ class Executions:
         if not self._is_open:
             raise asyncio.CancelledError
         if self.is_draining or len(self._running) >= self._concurrency:
-            await self._give_back(id)
+            await self._release_claim(id)
             raise asyncio.CancelledError
         execution = self._running[id] = Execution(id)
         try:

@@ -8,6 +8,7 @@ import asyncio
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,7 +28,7 @@ from ringfence.errors import InfrastructureFault
 
 _POLL_S = 0.1
 """How often DBOS looks for enqueued workflows while it runs."""
-_GIVE_BACK_S = 0.2
+_RELEASE_PAUSE_S = 0.2
 """The delay before a workflow that cannot start here is enqueued again, so that another executor claims it first."""
 _IDLE_S = 10.0
 """DBOS is stopped after this time without work."""
@@ -60,7 +61,7 @@ class Executor(Engine):
         self._concurrency = concurrency
         self._max_recoveries = recoveries
         self._queues = [QUEUE, *map(queue_of, sorted(set(labels)))]
-        self._executions = Executions(workflows, concurrency=concurrency, give_back=self._give_back)
+        self._executions = Executions(workflows, concurrency=concurrency, release_claim=self._release_claim)
         self._tasks = anyio.create_task_group()
         self._switching = anyio.Lock()
         self._is_launched = False
@@ -196,12 +197,12 @@ class Executor(Engine):
             self._is_launched = False
             if self.lost is None:
                 with suppress(*_TRANSIENT):  # other executors take them over as soon as the lock is free
-                    await self._call(self._put_back)
+                    await self._call(self._enqueue_again)
 
-    def _put_back(self) -> None:
-        """Enqueue this executor's workflows again. It has not died, so this does not count as a recovery."""
+    def _enqueue_again(self, ids: Sequence[str] | None = None) -> None:
+        """Enqueue workflows of this executor again, by default all. As it has not died, this is no recovery."""
         with self._liveness.take_over_lock():
-            for one in self._pending(executor_id=self._name):
+            for one in self._pending(executor_id=self._name, workflow_ids=ids):
                 self._client.resume_workflow(one.workflow_id, queue_name=one.queue_name or QUEUE)
         self._liveness.wake()
 
@@ -209,18 +210,11 @@ class Executor(Engine):
         """Stop starting workflows, or start them again. Running workflows continue."""
         self._executions.is_draining = is_draining
 
-    async def _give_back(self, id: str) -> None:
+    async def _release_claim(self, id: str) -> None:
         """Enqueue a workflow again that this executor has claimed but cannot start, for another executor."""
-        await anyio.sleep(_GIVE_BACK_S)
-
-        def give_back() -> None:
-            with self._liveness.take_over_lock():
-                for one in self._pending(executor_id=self._name, workflow_ids=[id]):
-                    self._client.resume_workflow(id, queue_name=one.queue_name or QUEUE)
-            self._liveness.wake()
-
+        await anyio.sleep(_RELEASE_PAUSE_S)
         with suppress(*_TRANSIENT):
-            await self._call(give_back)
+            await self._call(partial(self._enqueue_again, [id]))
 
     def _take_over(self, running: Collection[str]) -> None:
         """Recover workflows of executors that are not registered, and workflows of this executor that never started.

@@ -47,7 +47,7 @@ def daemon_of(home: Path, fleet: str = _CREW, environment: Mapping[str, str] | N
 
         daemon = Daemon(file, home / "s", environment or {}, say)
         daemon.database.create_tables()
-        await daemon.scheduling.take(daemon.fleet)
+        await daemon.scheduler.take(daemon.fleet)
         return daemon
 
     return anyio.run(make)

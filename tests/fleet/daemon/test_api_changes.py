@@ -41,7 +41,7 @@ async def test_each_change_is_read_once(daemon: Daemon):
     await anyio.sleep(0.002)  # times have whole milliseconds
     await daemon.jobs.request_cancel(old.id, reason="x")
     await daemon.agents.enable("a", is_enabled=False)
-    await daemon.scheduling.pause("a/daily", is_paused=True)
+    await daemon.scheduler.pause("a/daily", is_paused=True)
     found = await reader.read()
     assert found == [
         Change("job", old.id, "cancelled", "a"),

@@ -84,8 +84,8 @@ async def test_one_agent_does_not_hold_back_another(queue: Queue):
     admitted = await queue.admit({"a": AgentBounds(), "b": AgentBounds()})
     assert ids(admitted) == [first, other]
     assert admitted.waiting == {
-        "a": "1 of its jobs at once is the limit",
-        "b": "1 of its jobs at once is the limit",
+        "a": "its limit of 1 concurrent job is reached",
+        "b": "its limit of 1 concurrent job is reached",
     }
 
 
@@ -131,7 +131,7 @@ async def test_a_rate(queue: Queue):
     assert len(ids(await queue.admit(agents))) == 2
     waiting = await queue.admit(agents, at=NOON + timedelta(seconds=30))
     assert (waiting.jobs, waiting.next_at) == ([], NOON + timedelta(seconds=60))
-    assert waiting.waiting["a"] == "2 starts in 1m is the limit"
+    assert waiting.waiting["a"] == "its limit of 2 starts in 1m is reached"
     assert len(ids(await queue.admit(agents, at=NOON + timedelta(seconds=61)))) == 1
 
 
@@ -176,9 +176,9 @@ async def test_what_is_used_up_is_told_with_its_end(queue: Queue, day: Budget, s
     await queue.add()
     until = f"; the next day begins {DAY + timedelta(days=1):%Y-%m-%d} 00:00 UTC"
     of_all = (await queue.admit({"a": bounds}, day=day)).waiting[""]
-    assert of_all == f"the fleet's budget for the day {said} is used up, or set aside for running jobs{until}"
+    assert of_all == f"the fleet's budget for the day {said} is spent, or reserved for running jobs{until}"
     own = (await queue.admit({"a": replace(bounds, day=day)})).waiting["a"]
-    assert own == f"its budget for the day {said} is used up, or set aside for running jobs{until}"
+    assert own == f"its budget for the day {said} is spent, or reserved for running jobs{until}"
 
 
 async def test_a_day_on_which_the_clock_changes_ends_at_midnight(queue: Queue):
@@ -261,7 +261,7 @@ async def test_a_day_s_budget_is_not_given_back_by_retention(queue: Queue):
     await queue.add()
     admitted = await queue.admit(budget)
     assert ids(admitted) == []
-    assert "its budget for the day (100 tokens) is used up" in admitted.waiting["a"]
+    assert "its budget for the day (100 tokens) is spent" in admitted.waiting["a"]
 
 
 async def test_spend_counts_on_the_day_on_which_it_was_reported(queue: Queue):
@@ -305,7 +305,7 @@ async def test_no_more_jobs_start_than_workers_have_room_for(queue: Queue):
     jobs = [await queue.add() for _ in range(3)]
     admitted = await _admit_with_workers(queue)
     assert ids(admitted) == jobs[:2]
-    assert admitted.waiting[""] == "the workers run 2 jobs at once, and no more"
+    assert admitted.waiting[""] == "the workers' limit of 2 concurrent jobs is reached"
 
 
 async def test_a_job_waits_for_a_worker_with_its_label(queue: Queue):

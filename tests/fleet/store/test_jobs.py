@@ -310,15 +310,6 @@ async def test_several_with_one_end(database: Database):
         await jobs.resolve(shared)
 
 
-async def test_pages(database: Database):
-    """A page continues where the last one ended, the newest jobs first."""
-    jobs = Jobs(database)
-    made = sorted([(await jobs.add(new()))[0].id for _ in range(5)], reverse=True)
-    first = [job.id for job in await jobs.list(limit=2)]
-    rest = [job.id for job in await jobs.list(before=first[-1])]
-    assert first + rest == made
-
-
 async def test_forgotten_only_after_its_end(database: Database):
     """A live job cannot be removed; an ended one is removed with all stored data."""
     jobs = Jobs(database)

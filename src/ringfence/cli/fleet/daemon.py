@@ -91,7 +91,7 @@ async def _up(path: Path, is_json: bool, log_format: "LogFormat | None", is_stan
     with held(state_dir()) as other:
         notice = None if other else rename_database(state_dir() / "fleet")
     daemon = Daemon(path, state_dir(), os.environ, log, notifier=Notifier(os.environ), log_format=log_format)
-    log.form = daemon.said_in
+    log.form = daemon.effective_log_format
     if notice is not None:
         log(notice, event="database.renamed")
     missing = await _check_machine(daemon.fleet)

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from ringfence.fleet.api.access import ACT, ADMIN, READ
 from ringfence.fleet.api.context import Context, FleetData, RunningDaemon
-from ringfence.fleet.api.models import AgentAnswer, AgentDetail, EnteredAnswer, TriggerRequest
+from ringfence.fleet.api.models import AgentAnswer, AgentDetail, SubmittedAnswer, TriggerRequest
 from ringfence.fleet.queries.agents import list_agents, show_agent
 from ringfence.fleet.queries.jobs import answer_job
 from ringfence.fleet.submission import JobRequest
@@ -29,7 +29,7 @@ async def show(name: str, source: FleetData) -> AgentDetail:
 @router.post("/v1/agents/{name}/jobs", status_code=201, dependencies=[ACT])
 async def trigger(
     name: str, wanted: TriggerRequest, daemon: RunningDaemon, source: FleetData
-) -> EnteredAnswer:
+) -> SubmittedAnswer:
     """Create a job of an agent."""
     key = f"manual/{wanted.key}" if wanted.key else None
     entered = await daemon.submit(
@@ -42,7 +42,7 @@ async def trigger(
         )
     )
     assert entered.job is not None
-    return EnteredAnswer(job=await answer_job(source, entered.job), is_new=entered.is_new)
+    return SubmittedAnswer(job=await answer_job(source, entered.job), is_new=entered.is_new)
 
 
 @router.post("/v1/agents/{name}/{action}", dependencies=[ADMIN])

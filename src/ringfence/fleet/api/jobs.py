@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from ringfence.errors import UsageError
 from ringfence.fleet.api.access import ACT, ADMIN, READ, Sender
 from ringfence.fleet.api.context import Context, FleetData, RunningDaemon
-from ringfence.fleet.api.models import AttemptAnswer, EnteredAnswer, JobAnswer, JobDetail, RepeatRequest
+from ringfence.fleet.api.models import AttemptAnswer, JobAnswer, JobDetail, RepeatRequest, SubmittedAnswer
 from ringfence.fleet.api.record_models import (
     AppliedAnswer,
     ApplyRequest,
@@ -75,17 +75,6 @@ async def jobs(
     """
     filters = JobFilters(agent, state, trigger, since, until, parent, text, before, limit, ready)
     return [] if context.source is None else await list_jobs(context.source, filters)
-
-
-@router.get("/v1/agents/{name}/jobs", dependencies=[READ])
-async def jobs_of_agent(
-    name: str,
-    source: FleetData,
-    before: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50,
-) -> list[JobAnswer]:
-    """Jobs of an agent, the newest first."""
-    return await list_jobs(source, JobFilters(name, before=before, limit=limit))
 
 
 @router.get("/v1/jobs/{reference}", dependencies=[READ])
@@ -190,7 +179,7 @@ async def repeat(
     daemon: RunningDaemon,
     source: FleetData,
     sender: Sender,
-) -> EnteredAnswer:
+) -> SubmittedAnswer:
     """Run a job again as a new one, or start a new one from where it ended."""
     job = await daemon.jobs.resolve(reference)
     if not job.state.is_terminal:
@@ -207,7 +196,7 @@ async def repeat(
     assert entered.job is not None
     line = f"job {entered.job.id}: a {action} of job {job.id}, by {sender.name}"
     daemon.log(line, event="job.repeated", level="info", job=entered.job.id, by=sender.name)
-    return EnteredAnswer(job=await answer_job(source, entered.job), is_new=True)
+    return SubmittedAnswer(job=await answer_job(source, entered.job), is_new=True)
 
 
 @router.delete("/v1/jobs/{reference}", dependencies=[ADMIN])

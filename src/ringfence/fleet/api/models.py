@@ -362,7 +362,7 @@ class RepeatRequest(BaseModel):
     """None: the same task."""
 
 
-class EnteredAnswer(Answer):
+class SubmittedAnswer(Answer):
     """A new job, or the one that a request with the same key created."""
 
     job: JobAnswer

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from ringfence.errors import UsageError
 from ringfence.fleet.api.access import ACT, ADMIN, READ
 from ringfence.fleet.api.context import Context, FleetData, RunningDaemon
-from ringfence.fleet.api.models import EnteredAnswer, ScheduleAnswer
+from ringfence.fleet.api.models import ScheduleAnswer, SubmittedAnswer
 from ringfence.fleet.queries.jobs import answer_job
 from ringfence.fleet.queries.schedules import list_schedules
 from ringfence.fleet.submission import JobRequest
@@ -27,11 +27,11 @@ async def next_times(
     agent: str, name: str, daemon: RunningDaemon, count: Annotated[int, Query(ge=1, le=1000)] = 5
 ) -> list[datetime]:
     """When a schedule is due next, paused or not."""
-    return daemon.scheduling.next_times(f"{agent}/{name}", count)
+    return daemon.scheduler.next_times(f"{agent}/{name}", count)
 
 
 @router.post("/v1/schedules/{agent}/{name}/run", status_code=201, dependencies=[ACT])
-async def run(agent: str, name: str, daemon: RunningDaemon, source: FleetData) -> EnteredAnswer:
+async def run(agent: str, name: str, daemon: RunningDaemon, source: FleetData) -> SubmittedAnswer:
     """Create the job of a schedule now; when it is due next does not change."""
     settings = daemon.fleet.agent(agent).settings.schedules.get(name)
     if settings is None:
@@ -46,13 +46,13 @@ async def run(agent: str, name: str, daemon: RunningDaemon, source: FleetData) -
         )
     )
     assert entered.job is not None
-    return EnteredAnswer(job=await answer_job(source, entered.job), is_new=True)
+    return SubmittedAnswer(job=await answer_job(source, entered.job), is_new=True)
 
 
 @router.post("/v1/schedules/{agent}/{name}/{action}", dependencies=[ADMIN])
 async def pause(agent: str, name: str, action: Literal["pause", "resume"], daemon: RunningDaemon) -> None:
     """Pause a schedule, or resume it from now on."""
-    if not await daemon.scheduling.pause(f"{agent}/{name}", is_paused=action == "pause"):
+    if not await daemon.scheduler.pause(f"{agent}/{name}", is_paused=action == "pause"):
         raise _unknown(agent, name)
 
 

@@ -27,7 +27,7 @@ from ringfence.fleet.daemon.leader_lock import LeaderLock
 from ringfence.fleet.daemon.limits import limits_of
 from ringfence.fleet.daemon.log_file import keep_short, log_file
 from ringfence.fleet.daemon.question_deadlines import keep_deadlines
-from ringfence.fleet.daemon.scheduler import Scheduling
+from ringfence.fleet.daemon.scheduler import Scheduler
 from ringfence.fleet.daemon.supervisor import Supervisor
 from ringfence.fleet.daemon.systemd_notify import Notifier
 from ringfence.fleet.daemon.triggers import Triggers
@@ -79,7 +79,7 @@ class Daemon:
     def __post_init__(self) -> None:
         self.fleet = load_trusted(self.file, environ=self.environ)
         self.url = self.fleet.settings.engine.url or sqlite_url(self.state, self.file)
-        self.said_in: LogFormat = self.log_format or self.fleet.settings.log_format
+        self.effective_log_format: LogFormat = self.log_format or self.fleet.settings.log_format
         self.database = Database(self.url)
         self.jobs = Jobs(self.database)
         self.agents = AgentStates(self.database)
@@ -98,11 +98,11 @@ class Daemon:
             log=self.log,
             timezone=zone(self.fleet.settings.timezone),
         )
-        self.scheduling = Scheduling(
-            self.database, on_entered=self.dispatcher.wake, report=self._report, counters=self.counters
+        self.scheduler = Scheduler(
+            self.database, on_submitted=self.dispatcher.wake, report=self._report, counters=self.counters
         )
         slots = max(1, -(-self.fleet.settings.concurrency // max(1, self.fleet.settings.workers)))
-        more = worker_settings(self.fleet, log_format=self.said_in)
+        more = worker_settings(self.fleet, log_format=self.effective_log_format)
         self.supervisor = Supervisor(self.url, slots=slots, more=more, log=self.log)
         self.is_ready = False
         self._leader_lock = LeaderLock(self.url, fleet=self.fleet.settings.name)
@@ -141,10 +141,10 @@ class Daemon:
                 self._monitoring(),
                 anyio.create_task_group() as tasks,
             ):
-                await self.scheduling.take(self.fleet)
+                await self.scheduler.take(self.fleet)
                 tasks.start_soon(self.triggers.run, self.fleet)
                 tasks.start_soon(self.dispatcher.run)
-                tasks.start_soon(self.scheduling.clock.run)
+                tasks.start_soon(self.scheduler.clock.run)
                 tasks.start_soon(self.supervisor.run, self.fleet.settings.workers)
                 tasks.start_soon(self.notifier.stay_alive)
                 tasks.start_soon(self._retain)
@@ -389,7 +389,7 @@ class Daemon:
             fleet = await anyio.to_thread.run_sync(partial(load_trusted, self.file, environ=self.environ))
             await check_limits(fleet)
             changed = differences(self.fleet, fleet)
-            await self.scheduling.take(fleet)
+            await self.scheduler.take(fleet)
             self.fleet = fleet
             self.dispatcher.timezone = zone(fleet.settings.timezone)
             self.triggers.take(fleet)

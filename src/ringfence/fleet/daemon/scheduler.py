@@ -51,12 +51,12 @@ def planned(fleet: Fleet) -> Iterator[PlannedSchedule]:
             yield PlannedSchedule(agent, name, settings, make_schedule(settings, fleet.settings.timezone))
 
 
-class Scheduling:
+class Scheduler:
     """Fires schedules as jobs.
 
     Args:
         database: Stores how far each schedule is handled.
-        on_entered: Called after new jobs were entered.
+        on_submitted: Called after new jobs were submitted.
         report: Called with errors and with jumps of the clock.
         counters: Count missed due times and measure delays.
     """
@@ -65,14 +65,14 @@ class Scheduling:
         self,
         database: Database,
         *,
-        on_entered: Callable[[], None],
+        on_submitted: Callable[[], None],
         report: Report,
         counters: Counters | None = None,
     ) -> None:
         self._counters = counters or Counters()
         self._states = ScheduleStates(database)
         self._batch_writer = BatchWriter(database, fire_in)
-        self._on_entered = on_entered
+        self._on_submitted = on_submitted
         self._schedules: dict[str, PlannedSchedule] = {}
         self.clock = Clock(self._fire, report=report)
 
@@ -149,7 +149,7 @@ class Scheduling:
         jobs = tuple(self._new_job(each, due_time) for due_time in due.times)
         due_jobs = DueJobs(each.agent.name, each.name, due.handled, jobs, each.settings.overlap)
         await self._batch_writer.write(due_jobs)
-        self._on_entered()
+        self._on_submitted()
         self._count_due_times(each.agent.name, due)
 
     @staticmethod

@@ -17,7 +17,7 @@ async def list_schedules(source: FleetSource, agent: str | None = None) -> list[
     if source.fleet is None:
         return []
     states = await ScheduleStates(source.database).all()
-    due = {} if source.daemon is None else {each.key: at for each, at in source.daemon.scheduling.all()}
+    due = {} if source.daemon is None else {each.key: at for each, at in source.daemon.scheduler.all()}
     now = datetime.now(UTC)
     return [
         _answer(each, states.get((each.agent.name, each.name)), due, now)

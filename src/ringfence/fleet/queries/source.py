@@ -140,7 +140,7 @@ class FleetSource:
 
     async def _read_workers(self) -> LiveWorkers:
         rows = [worker for worker in await Workers(self.database).all() if worker.is_alive]
-        if self.daemon is None or self.daemon.engine is None:
+        if self.daemon is None:
             return LiveWorkers(tuple(rows), len(rows))
         executors = {worker.id for worker in rows}
         with suppress(InfrastructureFault):

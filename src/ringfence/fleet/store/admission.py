@@ -38,9 +38,9 @@ class Budget:
     cost_usd: float | None = None
 
     @property
-    def is_any(self) -> bool:
-        """Whether anything may be spent."""
-        return self.tokens != 0 and self.cost_usd != 0.0
+    def is_exhausted(self) -> bool:
+        """Whether nothing may be spent."""
+        return self.tokens == 0 or self.cost_usd == 0.0
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class _Pass:
 
     def _check_agent(self, name: str, bounds: AgentBounds) -> None:
         if self._by_agent[name] >= bounds.concurrency:
-            self._blocked.agents[name] = f"{bounds.concurrency} of its jobs at once is the limit"
+            self._blocked.agents[name] = f"its limit of {_jobs(bounds.concurrency)} is reached"
 
     def _hold_workspace(self, workspace: str) -> None:
         if workspace:
@@ -201,7 +201,7 @@ class _Pass:
 
     def _check_all(self) -> None:
         if sum(self._by_agent.values()) >= self._bounds.concurrency:
-            self._blocked.everything = f"{self._bounds.concurrency} jobs at once is the limit of the fleet"
+            self._blocked.everything = f"the fleet's limit of {_jobs(self._bounds.concurrency)} is reached"
         elif self._capacity is not None and self._capacity.free <= 0:
             self._blocked.everything = self._capacity.why_full
 
@@ -227,12 +227,14 @@ class _Pass:
 
     def _check_budget(self, agent: str | None, budget: Budget) -> None:
         left = self._remaining(agent, budget)
-        if left.is_any:
+        if not left.is_exhausted:
             return
         if self._next[-1:] != [self._tomorrow]:
             self._next.append(self._tomorrow)
         spent = _spent_bounds(budget, left)
-        why = f"is used up, or set aside for running jobs; the next day begins {self._tomorrow:%Y-%m-%d %H:%M} UTC"
+        why = (
+            f"is spent, or reserved for running jobs; the next day begins {self._tomorrow:%Y-%m-%d %H:%M} UTC"
+        )
         if agent is None:
             self._blocked.everything = f"the fleet's budget for the day ({spent}) {why}"
         else:
@@ -314,7 +316,7 @@ class _Pass:
         if len(found) < rate.count:
             return True
         self._blocked.agents[agent] = (
-            f"{rate.count} start{'' if rate.count == 1 else 's'} in {format_duration(rate.window_s)} is the limit"
+            f"its limit of {_counted(rate.count, 'start')} in {format_duration(rate.window_s)} is reached"
         )
         self._next.append(self._now + timedelta(milliseconds=found[-1] - since))
         return False
@@ -424,7 +426,7 @@ class _Capacity:
         total = sum(worker.capacity for worker in open_workers)
         busy = sum(worker not in draining for _, _, worker in active)
         if open_workers:
-            why = f"the workers run {total} jobs at once, and no more"
+            why = f"the workers' limit of {_jobs(total)} is reached"
         elif any(worker.is_alive for worker in workers):
             why = "all workers are draining; `ringfence fleet workers resume` lets them take jobs again"
         else:
@@ -448,6 +450,14 @@ def _without(budget: Budget, *, tokens: int, cost_usd: float) -> Budget:
         None if budget.tokens is None else max(0, budget.tokens - tokens),
         None if budget.cost_usd is None else max(0.0, budget.cost_usd - cost_usd),
     )
+
+
+def _jobs(number: int) -> str:
+    return _counted(number, "concurrent job")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _spent_bounds(budget: Budget, left: Budget) -> str:

@@ -93,7 +93,6 @@ class Jobs:
         *,
         agent: str | None = None,
         states: Sequence[JobState] = (),
-        before: str | None = None,
         limit: int = 50,
     ) -> list[Job]:
         """Jobs, newest first.
@@ -101,7 +100,6 @@ class Jobs:
         Args:
             agent: Only jobs of this agent.
             states: Only jobs in these states; empty: in any state.
-            before: Only jobs older than this one, for paging.
             limit: The maximum number of jobs.
         """
         query = select(JOBS).order_by(JOBS.c.id.desc()).limit(limit)
@@ -109,8 +107,6 @@ class Jobs:
             query = query.where(JOBS.c.agent == agent)
         if states:
             query = query.where(JOBS.c.state.in_([state.value for state in states]))
-        if before is not None:
-            query = query.where(JOBS.c.id < before)
         return await self._database.read(lambda connection: _jobs(connection, query))
 
     async def active_workflows(self) -> dict[str, str]:

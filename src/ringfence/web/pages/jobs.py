@@ -144,18 +144,7 @@ async def act(request: Request, api: ApiClient, form: Mapping[str, str]) -> str:
 
 
 async def _read_job(request: Request, api: ApiClient) -> dict[str, Any]:
-    job = dict(await api.get("jobs", request.path_params["id"]))
-    return {**job, "changes_state": await _read_changes_state(api, job)}
-
-
-async def _read_changes_state(api: ApiClient, job: Mapping[str, Any]) -> str:
-    """The state of the changes of a job that has ended."""
-    if job["ended_at"] is None or job["run_id"] is None:
-        return "none"
-    try:
-        return str((await api.get("jobs", job["id"], "diff", limit=1))["state"])
-    except ApiError:  # the record is elsewhere or unreadable; the page of changes says why
-        return "none"
+    return dict(await api.get("jobs", request.path_params["id"]))
 
 
 def _job_page(tab: str, job: dict[str, Any], values: Mapping[str, Any]) -> Page:
