@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from sqlalchemy import Connection, Insert, Table, Update, insert
+from sqlalchemy import Connection, Delete, Insert, Table, Update, insert
 
 from ringfence import events
 from ringfence.config.trust import trust_content
@@ -170,7 +170,7 @@ def make_example(home: Path, *, hostile: str = "a <b>text</b>") -> Example:
     return made
 
 
-def execute(made: Example, statement: Insert | Update) -> None:
+def execute(made: Example, statement: Insert | Update | Delete) -> None:
     """Change the database of a fleet."""
     _write(made, lambda connection: connection.execute(statement))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from sqlalchemy import insert, update
+from sqlalchemy import delete, insert, update
 from starlette.types import ASGIApp
 from tests.web.dashboard import Dashboard, running_api, running_dashboard
 from tests.web.example import LIVE_RUN, Example, created, execute, open_daemon
@@ -245,12 +245,19 @@ def test_an_answer_that_is_typed_survives_changes(page: Page, example: Example) 
 
 
 def test_a_question_is_answered(page: Page, example: Example) -> None:
-    """A question shows the narrowest rule and the agent's words; its answer and author are stored, and it closes."""
+    """A question shows the narrowest rule and the agent's words; once it is confirmed, the answer is stored."""
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: asked.append(dialog.message))
+    page.once("dialog", lambda dialog: dialog.dismiss())
     _settle(page, "inbox")
     question = page.get_by_label("Question of bug-triage")
     expect(question).to_contain_text("asks to connect to api.github.com:443")
     expect(question.locator("blockquote")).to_contain_text("I need the issue's comments.")
     question.get_by_label("Reply to the agent").fill("Only this one.")
+    question.get_by_role("button", name="Allow").click()
+    assert asked == ["Allow bug-triage to connect to api.github.com:443?"]
+    expect(question).to_have_count(1)
+    page.once("dialog", lambda dialog: dialog.accept())
     question.get_by_role("button", name="Allow").click()
     expect(page.locator("#notice")).to_contain_text("Allowed")
     expect(question).to_have_count(0)
@@ -262,6 +269,69 @@ def test_a_question_is_answered(page: Page, example: Example) -> None:
     expect(own).to_have_count(1)
     own.get_by_role("button", name="Deny").click()
     expect(own).to_have_count(0)
+
+
+def test_an_answer_is_for_the_rule_that_was_shown(page: Page, example: Example) -> None:
+    """If the question's rule is not the one on the page, the answer is refused, and the question stays open."""
+    page.on("dialog", lambda dialog: dialog.accept())
+    _settle(page, "inbox")
+    question = page.get_by_label("Question of nightly-deps")
+    expect(question).to_contain_text("spend up to $2.00")
+    rule = update(INBOX).where(INBOX.c.agent == "nightly-deps")
+    execute(example, rule.values(rule=json.dumps({"limit": "cost_usd", "to": 200.0})))
+    question.get_by_role("button", name="Allow").click()
+    expect(page.locator("#notice")).to_contain_text("another rule than the one that was shown")
+    execute(example, rule.values(rule=json.dumps({"limit": "cost_usd", "to": 2.0})))
+    _settle(page, "inbox")
+    expect(question).to_have_count(1)
+
+
+def test_the_most_urgent_question_is_first(page: Page, example: Example) -> None:
+    """Questions are listed by deadline; a new one is last, and those beyond the fiftieth are counted."""
+    _settle(page, "inbox")
+    shown = page.locator(".ask")
+    now = now_ms()
+    row = {"job": example.live, "attempt": 1, "run_id": "r", "kind": "question", "rule": "{}", "text": "?"}
+    execute(
+        example,
+        insert(INBOX).values(id="soon", agent="soon", created_ms=now, deadline_ms=now + 60_000, **row),
+    )
+    execute(example, insert(INBOX).values(id="late", agent="late", created_ms=now, deadline_ms=None, **row))
+    many = [
+        {"id": f"m{n}", "agent": "m", "created_ms": now, "deadline_ms": now + 70_000, **row}
+        for n in range(50)
+    ]
+    _settle(page, "inbox")
+    expect(shown.first).to_have_attribute("aria-label", "Question of soon")
+    expect(shown.last).to_have_attribute("aria-label", "Question of late")
+    execute(example, insert(INBOX).values(many))
+    _settle(page, "inbox")
+    expect(shown).to_have_count(50)
+    expect(page.get_by_label("Questions", exact=True).locator(".pager")).to_contain_text(
+        re.compile(r"^\d more wait")
+    )
+    execute(example, delete(INBOX).where(INBOX.c.agent.in_(["m", "soon", "late"])))
+
+
+def test_only_what_is_shown_is_applied(page: Page, example: Example) -> None:
+    """The page of an older attempt offers no button; if a newer attempt exists, the changes are not applied."""
+    page.on("dialog", lambda dialog: dialog.accept())
+    job = example.finished
+    _settle(page, f"jobs/{job}/changes")
+    apply = page.get_by_role("button", name="Apply changes")
+    expect(apply).to_have_count(1)
+    page.locator("#shown-run").evaluate("each => { each.value = '2026-01-01T00-00-00-00000001'; }")
+    apply.click()
+    expect(page.locator("#notice")).to_contain_text("not the ones that were shown")
+    execute(example, update(JOBS).where(JOBS.c.id == job).values(attempt=2))
+    _settle(page, f"jobs/{job}/changes?attempt=1")
+    expect(page.locator("main")).to_contain_text("This is attempt 1 of 2")
+    expect(apply).to_have_count(0)
+    expect(page.get_by_role("button", name="Reject changes")).to_have_count(0)
+    expect(page.get_by_label("Changed files").locator("a").first).to_have_attribute(
+        "href", re.compile("attempt=1")
+    )
+    execute(example, update(JOBS).where(JOBS.c.id == job).values(attempt=1))
 
 
 def test_a_granted_rule_is_revoked(page: Page, example: Example) -> None:

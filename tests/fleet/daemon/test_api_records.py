@@ -112,7 +112,9 @@ def test_single_runs_are_shown_and_undone(crew: FleetFiles):
             "new.txt",
         ]
         assert client.post(f"/v1/runs/{first}/undo", json={}).status_code == 409
-        applied = client.post(f"/v1/runs/{first}/apply", json={}).json()
+        other = client.post(f"/v1/runs/{first}/apply", json={"run_id": runs[1]})
+        assert (other.status_code, (crew.project / "new.txt").exists()) == (409, False)
+        applied = client.post(f"/v1/runs/{first}/apply", json={"run_id": runs[0]}).json()
         assert (applied["state"], (crew.project / "new.txt").exists()) == ("applied", True)
         undone = client.post(f"/v1/runs/{first}/undo", json={}).json()
         assert (undone["state"], (crew.project / "new.txt").exists()) == ("undone", False)

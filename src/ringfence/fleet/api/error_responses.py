@@ -23,7 +23,7 @@ _REFUSALS = {
     400: "The request is invalid: the object does not exist, or its state does not permit the operation.",
     401: "Over TCP: no access token, or a wrong or expired one.",
     403: "The token's scope does not suffice, or the request comes from a page of another site.",
-    409: "Policy or the configuration refuses the request, or the data that it needs is on another machine.",
+    409: "Policy or the configuration refuses the request, the data is on another machine, or what was shown is old.",
     413: "The body is too long.",
     415: "The body is not of the type `application/json`.",
     421: "Over TCP: the name in `Host` is not one of the server's names.",

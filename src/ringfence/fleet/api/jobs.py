@@ -26,6 +26,7 @@ from ringfence.fleet.api.records import (
     Offset,
     PageLimit,
     Start,
+    check_shown,
     here,
     page_of_diff,
     stream_events,
@@ -140,6 +141,7 @@ async def apply(
     """Apply the changes of a job's last attempt to its workspace, on the machine where it ran."""
     job = await find_job(source, reference)
     run = here(await _record_of(source, job.id, None))
+    check_shown(run, wanted.run_id)
     answer = await describe_restored(run, await apply_changes(run, force=wanted.force))
     await daemon.jobs.set_decided(job.id)
     line = f"job {job.id}: its changes are applied, by {sender.name}"
@@ -154,6 +156,7 @@ async def reject(
     """Mark the changes of a job's last attempt as rejected; those that are in the workspace are undone."""
     job = await find_job(source, reference)
     run = here(await _record_of(source, job.id, None))
+    check_shown(run, wanted.run_id)
     answer = await describe_restored(run, await reject_changes(run, by=sender.name, force=wanted.force))
     await daemon.jobs.set_decided(job.id)
     line = f"job {job.id}: its changes are rejected, by {sender.name}"

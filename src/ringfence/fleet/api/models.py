@@ -329,6 +329,8 @@ class AnswerRequest(BaseModel):
     """What the rule is granted for: the job that asked, or all later jobs of its agent, too."""
     reply: Annotated[str, Field(max_length=20_000)] = ""
     """A message to the agent; required to `allow` a question of the agent's own."""
+    rule: dict[str, Any] | None = None
+    """The rule that the person saw; if the question requests another one, the answer is refused with 409."""
 
 
 class GrantAnswer(Answer):

@@ -133,6 +133,8 @@ class ApplyRequest(BaseModel):
 
     force: bool = False
     """Whether to overwrite files that were changed since; they are kept, and undoing brings them back."""
+    run_id: str | None = None
+    """The run whose changes the person saw; if they are not the ones in question, the request is refused with 409."""
 
 
 class AppliedAnswer(Answer):

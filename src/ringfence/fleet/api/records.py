@@ -11,7 +11,7 @@ import anyio.to_thread
 from fastapi import Query
 from fastapi.responses import StreamingResponse
 
-from ringfence.errors import RecordError, RingfenceError
+from ringfence.errors import PolicyRefused, RecordError, RingfenceError
 from ringfence.fleet.api.record_models import DiffAnswer, LinesAnswer
 from ringfence.fleet.queries.records import FoundRecord, RecordElsewhere, show_diff, show_lines
 from ringfence.journal import Record, as_json, follow, read
@@ -41,6 +41,23 @@ def here(record: FoundRecord) -> Path:
     if not record.is_here:
         raise RecordElsewhere(record.path.name, record.host)
     return record.path
+
+
+def check_shown(run: Path, shown: str | None) -> None:
+    """Check that a person saw the changes of this run.
+
+    Args:
+        run: The run's directory.
+        shown: The id of the run whose changes were shown; None: not known.
+
+    Raises:
+        PolicyRefused: They were those of another run.
+    """
+    if shown is not None and shown != run.name:
+        raise PolicyRefused(
+            f"the last changes are those of run {run.name!r}, not the ones that were shown; look at them first",
+            rule="changes-shown",
+        )
 
 
 async def page_of_diff(

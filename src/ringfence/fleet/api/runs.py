@@ -30,6 +30,7 @@ from ringfence.fleet.api.records import (
     Offset,
     PageLimit,
     Start,
+    check_shown,
     page_of_diff,
     stream_events,
 )
@@ -118,6 +119,7 @@ async def diff(
 async def apply(run: _Run, wanted: ApplyRequest) -> AppliedAnswer:
     """Apply the changes of a run to its workspace."""
     found = await find_run(run)
+    check_shown(found.path, wanted.run_id)
     return await describe_restored(found.path, await apply_changes(found.path, force=wanted.force))
 
 
@@ -125,4 +127,5 @@ async def apply(run: _Run, wanted: ApplyRequest) -> AppliedAnswer:
 async def undo(run: _Run, wanted: ApplyRequest) -> AppliedAnswer:
     """Undo the changes of a run in its workspace."""
     found = await find_run(run)
+    check_shown(found.path, wanted.run_id)
     return await describe_restored(found.path, await undo_changes(found.path, force=wanted.force))

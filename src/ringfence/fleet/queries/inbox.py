@@ -36,7 +36,7 @@ async def answer_inbox(database: Database, entry_id: str, wanted: AnswerRequest,
         InfrastructureFault: The database cannot be written.
     """
     answered = await Inbox(database).answer(
-        entry_id, wanted.answer, by=by, scope=wanted.scope, reply=wanted.reply
+        entry_id, wanted.answer, by=by, scope=wanted.scope, reply=wanted.reply, seen=wanted.rule
     )
     return _answer(answered)
 

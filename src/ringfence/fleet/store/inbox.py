@@ -153,6 +153,7 @@ class Inbox:
         by: str,
         scope: GrantScope = "run",
         reply: str = "",
+        seen: Mapping[str, Any] | None = None,
     ) -> Entry:
         """Answer a question: `allow` lets its job continue, `deny` ends it.
 
@@ -162,17 +163,23 @@ class Inbox:
             by: The name of the person.
             scope: The scope of the granted rule.
             reply: A message to the agent.
+            seen: The rule that the person saw; None: not known.
 
         Raises:
             AlreadyAnswered: The question was already answered or closed.
             UsageError: There is no such question, or the answer lacks a required reply, or its scope does not fit.
-            PolicyRefused: The question's rule cannot be granted.
+            PolicyRefused: The question's rule cannot be granted, or is not the one that the person saw.
         """
         if len(reply) > MAX_REPLY_CHARS:
             raise UsageError(f"the reply is longer than {MAX_REPLY_CHARS} characters; shorten it")
 
         def act(connection: Connection) -> Entry:
             entry = _lock(connection, entry_id)
+            if seen is not None and dict(seen) != dict(entry.rule):
+                raise PolicyRefused(
+                    f"question {entry.id!r} requests another rule than the one that was shown; load it again",
+                    rule="question-shown",
+                )
             if decision == "deny":
                 _close_in(connection, entry.id, "deny", by=by, reply=reply)
                 _end_waiting_in(connection, entry.job, f"denied by {by}")

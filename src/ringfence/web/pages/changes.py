@@ -47,7 +47,7 @@ async def read_changes(
     except ApiError as exc:
         if exc.status == 503:
             raise
-        return {"files": [], "no_changes": str(exc)}
+        return {"files": [], "no_changes": str(exc), "attempt": query.get("attempt")}
     files = listing["files"]
     path = wanted.get("file") or (files[0]["path"] if files else None)
     values = {
@@ -57,6 +57,7 @@ async def read_changes(
         "file": path,
         "more_files": first_file + len(files) if first_file + len(files) < listing["total"] else None,
         "no_changes": "",
+        "attempt": query.get("attempt"),
     }
     if path is None:
         return values

@@ -106,7 +106,9 @@ async def show_changes(request: Request, api: ApiClient) -> Page:
     return _job_page(
         "changes",
         job,
-        await read_changes(request, api, "jobs", job["id"], attempt=request.query_params.get("attempt")),
+        await read_changes(
+            request, api, "jobs", job["id"], attempt=request.query_params.get("attempt") or None
+        ),
     )
 
 
@@ -139,7 +141,8 @@ async def act(request: Request, api: ApiClient, form: Mapping[str, str]) -> str:
         return f"/jobs/{created['job']['id']}"
     if action not in _DONE:
         raise ApiError(404, f"there is no action {action!r}")
-    await api.post("jobs", name, action)
+    shown = {"run_id": form["run_id"]} if "run_id" in form else {}
+    await api.post("jobs", name, action, body=shown)
     return _DONE[action]
 
 
@@ -148,11 +151,17 @@ async def _read_job(request: Request, api: ApiClient) -> dict[str, Any]:
 
 
 def _job_page(tab: str, job: dict[str, Any], values: Mapping[str, Any]) -> Page:
-    is_over = job.get("ended_at") is not None
-    return Page(
-        "job",
-        {"job": job, "tab": tab, "is_over": is_over, "limits": _limits_of(job), "base": "jobs", **values},
-    )
+    attempt = values.get("attempt")
+    common = {
+        "job": job,
+        "tab": tab,
+        "is_over": job.get("ended_at") is not None,
+        "limits": _limits_of(job),
+        "base": "jobs",
+        "attempt": attempt,
+        "is_last": attempt in (None, str(job["attempt"])),
+    }
+    return Page("job", {**common, **values})
 
 
 def _limits_of(job: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -39,6 +39,13 @@
     if (!timer) flush();
   };
   document.addEventListener("htmx:configRequest", (event) => { event.detail.headers["X-Ringfence"] = "page"; });
+  // A button of a form may need a confirmation that the form's other buttons do not need.
+  document.addEventListener("htmx:confirm", (event) => {
+    const question = event.detail.triggeringEvent?.submitter?.dataset.confirm;
+    if (!question) return;
+    event.preventDefault();
+    if (confirm(question)) event.detail.issueRequest(true);
+  });
   document.addEventListener("htmx:afterRequest", (event) => {
     if (event.detail.requestConfig.verb === "get") return;
     problem.scrollIntoView({ block: "nearest" });
