@@ -21,6 +21,7 @@ from ringfence.fleet.queries.patches import read_files, read_lines
 from ringfence.fleet.store.attempts import Attempts
 from ringfence.fleet.store.job import ACTIVE
 from ringfence.fleet.store.tables import JOBS
+from ringfence.journal import Journal, run_dir
 
 _COMMAND = "printf 'one\\ntwo\\n' > new.txt; echo '#!/bin/sh' > .envrc"
 _WORK = {"tools": [{"run": _COMMAND}]}
@@ -287,3 +288,18 @@ def test_a_link_in_place_of_the_patch_is_not_followed(tmp_path: Path):
     (tmp_path / "work.patch").symlink_to(tmp_path / "secret")
     with pytest.raises(RingfenceError):
         read_files(tmp_path)
+
+
+def test_runs_are_listed_by_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The newest runs come first, and the next page is older than the last run of the page."""
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "s"))
+    names = [f"2026-11-28T10-00-0{number}-0123abcd" for number in range(5)]
+    for name in names:
+        with Journal.create(run_dir(name), name) as journal:
+            journal.seal()
+    daemon = daemon_of(tmp_path)
+    client = TestClient(create_local_app(ApiContext.of_daemon(daemon)))
+    first = [each["id"] for each in client.get("/v1/runs?limit=3").json()]
+    second = [each["id"] for each in client.get(f"/v1/runs?limit=3&before={first[-1]}").json()]
+    assert (first, second) == (names[:1:-1], names[1::-1])
+    daemon.database.close()
