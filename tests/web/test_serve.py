@@ -88,6 +88,22 @@ def test_enter_prints_the_next_link(environment: dict[str, str], tmp_path: Path)
     os.close(user_side)
 
 
+def test_it_outlives_its_terminal(environment: dict[str, str], tmp_path: Path) -> None:
+    """After the terminal is closed the dashboard still serves, and SIGUSR1 prints the next link."""
+    user_side, terminal = os.openpty()
+    program = [sys.executable, "-m", "ringfence", "serve"]
+    with subprocess.Popen(
+        program, stdin=terminal, stdout=subprocess.PIPE, text=True, env=environment, cwd=tmp_path
+    ) as process:
+        os.close(terminal)
+        _link(process)
+        os.close(user_side)
+        process.send_signal(signal.SIGUSR1)
+        assert httpx2.get(_link(process)).status_code == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
 def test_open_keeps_the_link_out_of_arguments(
     environment: dict[str, str], tmp_path: Path, browser: Browser
 ) -> None:

@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -106,17 +106,18 @@ async def _on_enter(act: Callable[[], object]) -> None:
 
     import anyio
 
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         return
     terminal = sys.stdin.fileno()
-    while True:
-        await anyio.wait_readable(terminal)
-        if os.tcgetpgrp(terminal) != os.getpgrp():  # reading would stop the process
-            await anyio.sleep(1)
-        elif os.read(terminal, 4096):
-            act()
-        else:
-            return
+    with suppress(OSError):  # the terminal was closed
+        while True:
+            await anyio.wait_readable(terminal)
+            if os.tcgetpgrp(terminal) != os.getpgrp():  # reading would stop the process
+                await anyio.sleep(1)
+            elif os.read(terminal, 4096):
+                act()
+            else:
+                return
 
 
 @asynccontextmanager
