@@ -140,7 +140,9 @@ def test_the_demo_killed_at_every_step_comes_to_the_same_tree(tmp_path: Path, po
     while ended.returncode == _KILLED:
         killed += 1
         ended = project.run("loop", "resume", command=command)
-    assert (ended.returncode, killed > 30) == (ExitCode.CHECK_RED, True), (killed, ended)
+    # The last process may have died after it had written that the loop has ended: there is nothing to resume then.
+    has_ended = ended.returncode == ExitCode.CHECK_RED or "has ended: 4 passed, 1 skipped" in ended.stderr
+    assert (has_ended, killed > 30) == (True, True), (killed, ended)
     _assert_as_undisturbed(project, undisturbed)
 
 
