@@ -71,7 +71,7 @@ def a_job(**changes: object) -> Job:
     ids = {"worker": "w", "run_id": "r", "session_id": None, "parent": None, "workspace": "", "reason": ""}
     counts = {"priority": 0, "admissions": 1, "attempt": 1, "tokens": 22, "cost_usd": 0.5}
     more = {"title": "p", "placement": "", "changed_at": NOW, "host": "h"}
-    rest = {"is_cancel_asked": False, "allowed_tokens": None, "allowed_usd": None}
+    rest = {"is_cancel_asked": False, "is_ready_to_apply": False, "allowed_tokens": None, "allowed_usd": None}
     told = {
         "id": "j",
         "agent": "mender",

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import uvicorn
 
 from ringfence.errors import InfrastructureFault
 from ringfence.filesystem import short_path
 from ringfence.fleet.daemon.connection_limits import LimitedProtocol
 
+_ROUNDS = 5
 _MAX_CONNECTIONS = 200
 """Concurrent connections at an address that strangers may reach; further requests are answered with 503."""
 
@@ -115,6 +117,12 @@ async def _serve(server: _Server, listener: socket.socket) -> None:
     # Shielded: a cancelled uvicorn leaves its connections open. It ends by itself soon after `should_exit`.
     with anyio.CancelScope(shield=True):
         await server.serve([listener])
+        # The server knows a connection that it accepted last only after some rounds of the event loop.
+        for _ in range(_ROUNDS):
+            await anyio.lowlevel.checkpoint()
+        for connection in tuple(server.server_state.connections):
+            connection.transport.close()
+        await anyio.lowlevel.checkpoint()
 
 
 def _listen(path: Path) -> socket.socket:
