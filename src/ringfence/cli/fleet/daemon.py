@@ -186,7 +186,7 @@ def status(*, server: ServerOption = None, json: JsonOption = False) -> None:
     Without a daemon it shows what the fleet's database holds.
     """
     from ringfence.fleet.client import FleetClient
-    from ringfence.fleet.queries.local import open_reader
+    from ringfence.fleet.reader import open_reader
 
     client = open_reader(server=server)
     answer, agents = client.get("status"), client.get("agents")

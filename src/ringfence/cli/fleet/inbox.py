@@ -29,7 +29,7 @@ def ls(
 ) -> None:
     """List questions that wait for a person."""
     from ringfence.cli.render.console import print_list
-    from ringfence.fleet.queries.local import open_reader
+    from ringfence.fleet.reader import open_reader
 
     found = open_reader(server=server).get("inbox", open=None if all_ else "true", agent=agent, limit=limit)
     rows = [
@@ -41,7 +41,7 @@ def ls(
 
 def show(question: QuestionArgument, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Show one question."""
-    from ringfence.fleet.queries.local import open_reader
+    from ringfence.fleet.reader import open_reader
 
     found = open_reader(server=server).get("inbox", question)
     print_answer(found, _lines(found), json=json)
@@ -61,9 +61,8 @@ def answer(
     """Answer a question: allow or deny."""
     from getpass import getuser
 
-    from ringfence.fleet.api.models import AnswerRequest
     from ringfence.fleet.client import FleetClient
-    from ringfence.fleet.queries.local import open_reader
+    from ringfence.fleet.reader import open_reader
 
     _check(decision, _ANSWERS, "the answer")
     _check(for_, _SCOPES, "--for")
@@ -72,7 +71,7 @@ def answer(
     if isinstance(reader, FleetClient):
         found = reader.post("inbox", question, "answer", body=body)
     else:
-        found = reader.answer(question, AnswerRequest.model_validate(body), by=getuser())
+        found = reader.answer(question, body, by=getuser())
         if decision == "allow":
             notify("no daemon is running; the job continues after `ringfence fleet up`")
     outcome = "continues" if decision == "allow" else "ended as blocked"
@@ -82,7 +81,7 @@ def answer(
 def grants(*, server: ServerOption = None, json: JsonOption = False) -> None:
     """List rules that agents were granted."""
     from ringfence.cli.render.console import print_list
-    from ringfence.fleet.queries.local import open_reader
+    from ringfence.fleet.reader import open_reader
 
     found = open_reader(server=server).get("grants")
     rows = [
@@ -106,7 +105,7 @@ def revoke(
 ) -> None:
     """Take a granted rule away from an agent."""
     from ringfence.fleet.client import FleetClient
-    from ringfence.fleet.queries.local import open_reader
+    from ringfence.fleet.reader import open_reader
 
     reader = open_reader(server=server)
     found = reader.delete("grants", grant) if isinstance(reader, FleetClient) else reader.revoke(grant)

@@ -63,7 +63,7 @@ def ls(
     Times are those of this machine's clock.
     """
     from ringfence.cli.render.console import print_list
-    from ringfence.fleet.queries.local import open_reader
+    from ringfence.fleet.reader import open_reader
 
     found = open_reader(server=server).get(
         "jobs",
@@ -135,7 +135,7 @@ def _duration(job: dict[str, Any]) -> str:
 
 def show(job: JobArgument, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Show one job."""
-    from ringfence.fleet.queries.local import open_reader
+    from ringfence.fleet.reader import open_reader
     from ringfence.journal import run_dir
 
     found = open_reader(server=server).get("jobs", job)
@@ -172,8 +172,8 @@ def logs(
     The record may be on another machine, if the fleet stores copies of records.
     """
     from ringfence.fleet.client import FleetClient
-    from ringfence.fleet.queries.local import open_reader
     from ringfence.fleet.queries.source import NOT_RUNNING
+    from ringfence.fleet.reader import open_reader
     from ringfence.journal import read, run_dir
 
     reader, printer = open_reader(server=server), RecordPrinter(json=json)

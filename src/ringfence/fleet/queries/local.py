@@ -12,10 +12,9 @@ import anyio
 from pydantic import BaseModel
 
 from ringfence.config.document import find_project_file
-from ringfence.config.paths import state_dir
 from ringfence.errors import ConfigurationError, PolicyRefused, UsageError
 from ringfence.fleet.api.models import AnswerRequest
-from ringfence.fleet.client import FleetClient, NoDaemon, open_client, socket_path
+from ringfence.fleet.client import NoDaemon
 from ringfence.fleet.config.definition import Fleet
 from ringfence.fleet.config.loader import load_trusted
 from ringfence.fleet.queries.agents import list_agents, show_agent
@@ -33,27 +32,16 @@ from ringfence.job.state import JobState
 _Result = TypeVar("_Result")
 
 
-def open_reader(state: Path | None = None, *, server: str | None = None) -> "FleetClient | LocalReader":
-    """A client of a server, or of the daemon if it runs; otherwise a reader of the fleet's database.
-
-    Args:
-        state: The state directory; None: the user's.
-        server: The URL of a server.
+def open_local_reader(state: Path) -> "LocalReader":
+    """Return a reader of the database of the fleet that `find_fleet` finds.
 
     Raises:
-        NoDaemon: There is neither a daemon nor a database.
-        UsageError: The URL cannot be used, or there is no token for it.
+        NoDaemon: There is no such fleet.
     """
-    if server is not None:
-        return open_client(server)
-    directory = state or state_dir()
-    client = FleetClient(socket_path(directory))
-    if client.is_up():
-        return client
-    found = find_fleet(directory, os.environ)
+    found = find_fleet(state, os.environ)
     if found is None:
         raise NoDaemon
-    return LocalReader(found, directory)
+    return LocalReader(found, state)
 
 
 @dataclass(frozen=True)
@@ -129,13 +117,14 @@ class LocalReader:
         """
         return self._read(lambda source: _respond(source, parts, query))
 
-    def answer(self, question: str, wanted: AnswerRequest, *, by: str) -> Any:
+    def answer(self, question: str, body: Mapping[str, Any], *, by: str) -> Any:
         """Answer a question; its job continues under the next daemon.
 
         Raises:
             UsageError, PolicyRefused: As `Inbox.answer`.
             InfrastructureFault: The database cannot be written.
         """
+        wanted = AnswerRequest.model_validate(body)
         return self._read(lambda source: answer_inbox(source.database, question, wanted, by=by))
 
     def revoke(self, grant: str) -> Any:
