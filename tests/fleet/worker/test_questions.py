@@ -73,6 +73,8 @@ def test_a_refused_host_waits_through_a_restart_and_the_job_continues(crew: Flee
     assert (held["ended_at"], crew.status()["active"]) == (None, 0)
     crew.does("fleet", "down", "--now")
     assert [each["id"] for each in crew.does("inbox", "ls", "--json").json["questions"]] == [question["id"]]
+    too_long = crew.run("inbox", "answer", question["id"], "allow", "--reply", "x" * 20_001)
+    assert (too_long.code, "reply" in too_long.err, too_long.err.count("\n")) == (2, True, 1)
     answered = crew.does("inbox", "answer", question["id"], "allow", "--json").json
     crew.up()
     ended = crew.ends(job)

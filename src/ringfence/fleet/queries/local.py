@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from ringfence.config.document import find_project_file
 from ringfence.errors import ConfigurationError, PolicyRefused, UsageError
@@ -124,7 +124,11 @@ class LocalReader:
             UsageError, PolicyRefused: As `Inbox.answer`.
             InfrastructureFault: The database cannot be written.
         """
-        wanted = AnswerRequest.model_validate(body)
+        try:
+            wanted = AnswerRequest.model_validate(body)
+        except ValidationError as exc:
+            first = exc.errors(include_url=False, include_input=False)[0]
+            raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from exc
         return self._read(lambda source: answer_inbox(source.database, question, wanted, by=by))
 
     def revoke(self, grant: str) -> Any:
