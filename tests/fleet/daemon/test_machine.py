@@ -183,7 +183,10 @@ def test_jobs_run_where_their_agent_is_placed(crew: FleetFiles, postgres: Cluste
     with crew.start("fleet", "worker", env=other) as plain:
         placed = crew.trigger("g")
         assert crew.ends(crew.trigger("a"))["state"] == "unverified"
-        assert crew.job(placed)["waits_for"] == "no worker with the label 'gpu' takes jobs"
+        reason = "no worker with the label 'gpu' takes jobs"
+        crew.waits(
+            lambda: crew.job(placed)["waits_for"], lambda why: why == reason
+        )  # workers are read each second
         (first,) = crew.does("fleet", "workers", "ls", "--json").json["workers"]
         with crew.start("fleet", "worker", "--label", "gpu", env=other) as labelled:
             assert crew.ends(placed)["worker"] != first["id"]
