@@ -64,7 +64,7 @@ class HookSecrets:
                 self._kept[key] = await self._fetch(text, references)
             value = self._kept[key][1]
         if isinstance(value, RingfenceError):
-            raise value
+            raise value.with_traceback(None)  # each request would add to the traceback that is kept
         return value
 
     async def _fetch(
