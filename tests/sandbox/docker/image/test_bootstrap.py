@@ -5,6 +5,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -59,17 +60,27 @@ def test_what_a_killed_build_left_is_removed(tmp_path, left):
     assert any(not folder.exists() for folder in left)
 
 
-def test_what_another_build_uses_stays(tmp_path, left):
-    """The directory of a living build is not touched."""
-    locks = [os.open(folder, os.O_RDONLY) for folder in left]
+@contextmanager
+def locked_directory(place: Path) -> Iterator[Path]:
+    """A directory of a living build. It gets its name once it is locked: a build of another test may look meanwhile."""
+    made = Path(tempfile.mkdtemp(prefix="ringfence-unlocked-", dir=place))
+    named = made.with_name(made.name.replace("-unlocked-", "-image-"))
+    lock = os.open(made, os.O_RDONLY)
     try:
-        for lock in locks:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        bootstrap(tmp_path, "true")
-        assert all(folder.exists() for folder in left)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made.rename(named)
+        yield named
+        named.rmdir()
     finally:
-        for lock in locks:
-            os.close(lock)
+        os.close(lock)
+
+
+def test_what_another_build_uses_stays(tmp_path):
+    """The directory of a living build is not touched."""
+    with ExitStack() as stack:
+        used = [stack.enter_context(locked_directory(place)) for place in PLACES if place.is_dir()]
+        bootstrap(tmp_path, "true")
+        assert all(folder.exists() for folder in used)
 
 
 def test_a_directory_that_was_removed_is_not_used(tmp_path):
