@@ -83,8 +83,16 @@ def test_what_another_build_uses_stays(tmp_path):
         assert all(folder.exists() for folder in used)
 
 
+def test_another_directory_is_made_for_one_that_was_removed(tmp_path):
+    """A build whose directory another one removed before it was locked goes on in a new one."""
+    first = f"touch {tmp_path}/once; echo {tmp_path}/removed"
+    mktemp = f'if [ -e {tmp_path}/once ]; then exec /usr/bin/mktemp "$@"; fi; {first}'
+    ended = bootstrap(tmp_path, 'echo part > "$TMPDIR/layer.tar"', mktemp=mktemp)
+    assert (ended.returncode, ended.stdout) == (0, "part\n")
+
+
 def test_a_directory_that_was_removed_is_not_used(tmp_path):
-    """A build whose directory another one removed before it was locked ends, and writes nothing."""
+    """A build whose directories other ones remove again and again ends, and writes nothing."""
     ended = bootstrap(tmp_path, "echo begun", mktemp=f"echo {tmp_path}/removed")
     assert ended.returncode != 0
     assert ended.stdout == ""
