@@ -130,7 +130,7 @@ async def _open_api(server: str | None) -> AsyncIterator["ApiClient"]:
     from ringfence.fleet.api.context import ApiContext
     from ringfence.fleet.client import find_server, socket_path
     from ringfence.fleet.daemon.http_server import serving
-    from ringfence.fleet.queries.local import find_fleet
+    from ringfence.fleet.local_reader import find_fleet
     from ringfence.fleet.queries.source import FleetSource
     from ringfence.fleet.store.database import Database
     from ringfence.web import ApiClient

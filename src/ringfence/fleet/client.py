@@ -24,6 +24,7 @@ from ringfence.filesystem import short_path
 from ringfence.frozen import frozen
 
 _TIMEOUT_S = 30.0
+_MAX_ERROR_BYTES = 1024 * 1024
 _TOKEN = "RINGFENCE_TOKEN"  # noqa: S105 -- the name of a variable
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _KINDS: Mapping[int, type[RingfenceError]] = {
@@ -181,7 +182,7 @@ class FleetClient:
         """Yield the lines of a response as they arrive, until it ends."""
         connection, response = self._open("GET", parts, query, None, timeout_s=None)
         try:
-            self._check(response)
+            _check(response)
             while line := response.readline():
                 yield line
         except (OSError, http.client.HTTPException) as exc:
@@ -196,7 +197,7 @@ class FleetClient:
     ) -> Any:
         connection, response = self._open(method, parts, query or {}, body, timeout_s=self._timeout_s)
         try:
-            self._check(response)
+            _check(response)
             return json.loads(response.read() or b"null")
         except (OSError, http.client.HTTPException, ValueError) as exc:
             raise InfrastructureFault(
@@ -214,13 +215,7 @@ class FleetClient:
         *,
         timeout_s: float | None,
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        if not all(parts):
-            raise UsageError("a name is empty; check that the variable it comes from is set")
-        given = {name: value for name, value in query.items() if value not in (None, [], ())}
-        base = "" if self.server is None else self.server.path
-        url = f"{base}/v1/" + "/".join(quote(part, safe="") for part in parts)
-        if given:
-            url += "?" + urlencode(given, doseq=True)
+        url = ("" if self.server is None else self.server.path) + path_and_query(parts, query)
         connection = self._connection(timeout_s)
         headers = {"Content-Type": "application/json"}
         if self.server is not None:
@@ -251,21 +246,41 @@ class FleetClient:
             )
         return http.client.HTTPConnection(server.host, server.port, timeout=timeout_s)
 
-    @staticmethod
-    def _check(response: http.client.HTTPResponse) -> None:
-        if response.status < http.client.BAD_REQUEST:
-            return
-        content = response.read(1024 * 1024)
-        try:
-            error = json.loads(content)["error"]
-            message, code = str(error["message"]), int(error["exit_code"])
-        except (ValueError, KeyError, TypeError):
-            text = (
-                f"the daemon refused the request: {response.status} {content[:300].decode(errors='replace')}"
-            )
-            raise UsageError(text) from None
-        kind = _KINDS.get(code)
-        raise kind(message) if kind is not None else PolicyRefused(message, rule="daemon")
+
+def path_and_query(parts: tuple[str, ...], query: Mapping[str, Any]) -> str:
+    """Return the path of a request with its query, from which values that are not set are left out.
+
+    Raises:
+        UsageError: A part of the path is empty.
+    """
+    if not all(parts):
+        raise UsageError("a name is empty; check that the variable it comes from is set")
+    given = {name: value for name, value in query.items() if value not in (None, [], ())}
+    path = "/v1/" + "/".join(quote(part, safe="") for part in parts)
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+
+
+def check_response(status: int, content: bytes) -> None:
+    """Raise the error that a response reports, as the class that its exit code names.
+
+    Raises:
+        RingfenceError: The request was refused.
+    """
+    if status < http.client.BAD_REQUEST:
+        return
+    try:
+        error = json.loads(content)["error"]
+        message, code = str(error["message"]), int(error["exit_code"])
+    except (ValueError, KeyError, TypeError):
+        text = f"the daemon refused the request: {status} {content[:300].decode(errors='replace')}"
+        raise UsageError(text) from None
+    kind = _KINDS.get(code)
+    raise kind(message) if kind is not None else PolicyRefused(message, rule="daemon")
+
+
+def _check(response: http.client.HTTPResponse) -> None:
+    if response.status >= http.client.BAD_REQUEST:
+        check_response(response.status, response.read(_MAX_ERROR_BYTES))
 
 
 class _Connection(http.client.HTTPConnection):

@@ -10,7 +10,7 @@ from ringfence.config.paths import state_dir
 from ringfence.fleet.client import FleetClient, open_client, socket_path
 
 if TYPE_CHECKING:
-    from ringfence.fleet.queries.local import LocalReader
+    from ringfence.fleet.local_reader import LocalReader
 
 
 def open_reader(state: Path | None = None, *, server: str | None = None) -> "FleetClient | LocalReader":
@@ -30,6 +30,6 @@ def open_reader(state: Path | None = None, *, server: str | None = None) -> "Fle
     client = FleetClient(socket_path(directory))
     if client.is_up():
         return client
-    from ringfence.fleet.queries.local import open_local_reader
+    from ringfence.fleet.local_reader import open_local_reader
 
     return open_local_reader(directory)

@@ -59,8 +59,6 @@ def answer(
     json: JsonOption = False,
 ) -> None:
     """Answer a question: allow or deny."""
-    from getpass import getuser
-
     from ringfence.fleet.client import FleetClient
     from ringfence.fleet.reader import open_reader
 
@@ -68,12 +66,9 @@ def answer(
     _check(for_, _SCOPES, "--for")
     body = {"answer": decision, "scope": for_, "reply": reply}
     reader = open_reader(server=server)
-    if isinstance(reader, FleetClient):
-        found = reader.post("inbox", question, "answer", body=body)
-    else:
-        found = reader.answer(question, body, by=getuser())
-        if decision == "allow":
-            notify("no daemon is running; the job continues after `ringfence fleet up`")
+    found = reader.post("inbox", question, "answer", body=body)
+    if decision == "allow" and not isinstance(reader, FleetClient):
+        notify("no daemon is running; the job continues after `ringfence fleet up`")
     outcome = "continues" if decision == "allow" else "ended as blocked"
     print_answer(found, [f"{found['id']}: {found['answer']}; job {found['job']} {outcome}"], json=json)
 
@@ -104,11 +99,9 @@ def revoke(
     json: JsonOption = False,
 ) -> None:
     """Take a granted rule away from an agent."""
-    from ringfence.fleet.client import FleetClient
     from ringfence.fleet.reader import open_reader
 
-    reader = open_reader(server=server)
-    found = reader.delete("grants", grant) if isinstance(reader, FleetClient) else reader.revoke(grant)
+    found = open_reader(server=server).delete("grants", grant)
     lines = [
         f"agent {found['agent']} may no longer {_rule_of(found)}",
         "attempts that have begun keep the rule",

@@ -96,7 +96,7 @@ def _with_tokens(act: "Callable[[Tokens], Awaitable[_T]]") -> _T:
     import anyio
 
     from ringfence.config.paths import state_dir
-    from ringfence.fleet.queries.local import find_fleet
+    from ringfence.fleet.local_reader import find_fleet
     from ringfence.fleet.store.database import Database
     from ringfence.fleet.store.tokens import Tokens
 

@@ -6,16 +6,17 @@ from fastapi import APIRouter
 
 from ringfence.fleet.api.access import ACT, ADMIN, READ
 from ringfence.fleet.api.context import Context, FleetData, RunningDaemon
-from ringfence.fleet.api.models import AgentAnswer, AgentDetail, SubmittedAnswer, TriggerRequest
+from ringfence.fleet.api.requests import TriggerRequest
 from ringfence.fleet.queries.agents import list_agents, show_agent
 from ringfence.fleet.queries.jobs import answer_job
+from ringfence.fleet.queries.models import AgentDetail, AgentResponse, SubmissionResponse
 from ringfence.fleet.submission import JobRequest
 
 router = APIRouter(tags=["agents"])
 
 
 @router.get("/v1/agents", dependencies=[READ])
-async def agents(context: Context) -> list[AgentAnswer]:
+async def agents(context: Context) -> list[AgentResponse]:
     """All agents, with their jobs in numbers, their spend of today, and when they are due next."""
     return [] if context.source is None else await list_agents(context.source)
 
@@ -29,7 +30,7 @@ async def show(name: str, source: FleetData) -> AgentDetail:
 @router.post("/v1/agents/{name}/jobs", status_code=201, dependencies=[ACT])
 async def trigger(
     name: str, wanted: TriggerRequest, daemon: RunningDaemon, source: FleetData
-) -> SubmittedAnswer:
+) -> SubmissionResponse:
     """Create a job of an agent."""
     key = f"manual/{wanted.key}" if wanted.key else None
     entered = await daemon.submit(
@@ -42,7 +43,7 @@ async def trigger(
         )
     )
     assert entered.job is not None
-    return SubmittedAnswer(job=await answer_job(source, entered.job), is_new=entered.is_new)
+    return SubmissionResponse(job=await answer_job(source, entered.job), is_new=entered.is_new)
 
 
 @router.post("/v1/agents/{name}/{action}", dependencies=[ADMIN])

@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from ringfence.fleet.api.access import READ
-from ringfence.fleet.api.record_models import MachineReport
+from ringfence.fleet.queries.record_models import MachineReport
 from ringfence.job.machine import describe_machine
 
 router = APIRouter(tags=["doctor"])

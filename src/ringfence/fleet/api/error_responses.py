@@ -12,8 +12,23 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError, UsageError
-from ringfence.fleet.api.models import Problem, Refusal
 from ringfence.fleet.client import NoDaemon
+from ringfence.fleet.queries.models import ResponseModel
+
+
+class Problem(ResponseModel):
+    """Why a request is refused."""
+
+    message: str
+    exit_code: int
+    """The exit code of a command that sent the request."""
+
+
+class Refusal(ResponseModel):
+    """The response to a request that is refused."""
+
+    error: Problem
+
 
 BODY_BYTES = 8 * 1024 * 1024
 """Size limit of a request: a prompt of a million characters, each written as an escape, and some more."""

@@ -6,8 +6,10 @@ from fastapi import APIRouter, Path, Query
 
 from ringfence.fleet.api.access import ACT, READ, Sender
 from ringfence.fleet.api.context import Context, FleetDatabase
-from ringfence.fleet.api.models import AnswerRequest, GrantAnswer, InboxAnswer
-from ringfence.fleet.queries.inbox import answer_inbox, list_grants, list_inbox, revoke_grant, show_inbox
+from ringfence.fleet.api.requests import AnswerRequest
+from ringfence.fleet.queries.models import GrantResponse, InboxResponse
+from ringfence.fleet.store.grants import Grants
+from ringfence.fleet.store.inbox import Inbox
 
 router = APIRouter(tags=["inbox"])
 _MAX_LISTED = 1000
@@ -22,38 +24,41 @@ async def questions(
     ] = None,
     agent: str | None = None,
     limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 50,
-) -> list[InboxAnswer]:
+) -> list[InboxResponse]:
     """Questions of jobs, the newest first."""
-    return await list_inbox(database, is_open=is_open, agent=agent, limit=limit)
+    found = await Inbox(database).list(is_open=is_open, agent=agent, limit=limit)
+    return [InboxResponse.model_validate(each) for each in found]
 
 
 @router.get("/v1/inbox/{question}", dependencies=[READ])
-async def show(question: _Question, database: FleetDatabase) -> InboxAnswer:
+async def show(question: _Question, database: FleetDatabase) -> InboxResponse:
     """One question."""
-    return await show_inbox(database, question)
+    return InboxResponse.model_validate(await Inbox(database).get(question))
 
 
 @router.post("/v1/inbox/{question}/answer", dependencies=[ACT])
 async def answer(
     question: _Question, wanted: AnswerRequest, database: FleetDatabase, context: Context, sender: Sender
-) -> InboxAnswer:
+) -> InboxResponse:
     """Answer a question: `allow` lets its job continue with the rule, `deny` ends it. A question takes one answer."""
-    answered = await answer_inbox(database, question, wanted, by=sender.name)
+    answered = await Inbox(database).answer(
+        question, wanted.answer, by=sender.name, scope=wanted.scope, reply=wanted.reply, seen=wanted.rule
+    )
     if context.daemon is not None:
         context.daemon.dispatcher.wake()
-    return answered
+    return InboxResponse.model_validate(answered)
 
 
 @router.get("/v1/grants", dependencies=[READ])
-async def grants(database: FleetDatabase) -> list[GrantAnswer]:
+async def grants(database: FleetDatabase) -> list[GrantResponse]:
     """The rules that were granted to agents for all their jobs."""
-    return await list_grants(database)
+    return [GrantResponse.model_validate(each) for each in await Grants(database).of_agents()]
 
 
 @router.delete("/v1/grants/{grant}", dependencies=[ACT])
 async def revoke(
     grant: Annotated[str, Path(min_length=1, max_length=100, description="A grant's id.")],
     database: FleetDatabase,
-) -> GrantAnswer:
+) -> GrantResponse:
     """Remove a rule that was granted to an agent; its next attempts go without it."""
-    return await revoke_grant(database, grant)
+    return GrantResponse.model_validate(await Grants(database).revoke(grant))

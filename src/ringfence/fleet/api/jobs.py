@@ -11,14 +11,6 @@ from fastapi.responses import StreamingResponse
 from ringfence.errors import UsageError
 from ringfence.fleet.api.access import ACT, ADMIN, READ, Sender
 from ringfence.fleet.api.context import Context, FleetData, RunningDaemon
-from ringfence.fleet.api.models import AttemptAnswer, JobAnswer, JobDetail, RepeatRequest, SubmittedAnswer
-from ringfence.fleet.api.record_models import (
-    AppliedAnswer,
-    ApplyRequest,
-    DiffAnswer,
-    LinesAnswer,
-    RecordAnswer,
-)
 from ringfence.fleet.api.records import (
     AttemptNumber,
     DiffPath,
@@ -31,6 +23,7 @@ from ringfence.fleet.api.records import (
     page_of_diff,
     stream_events,
 )
+from ringfence.fleet.api.requests import ApplyRequest, RepeatRequest
 from ringfence.fleet.daemon.daemon import Daemon
 from ringfence.fleet.queries.jobs import (
     MAX_LISTED,
@@ -40,6 +33,13 @@ from ringfence.fleet.queries.jobs import (
     list_attempts,
     list_jobs,
     show_job,
+)
+from ringfence.fleet.queries.models import AttemptResponse, JobDetail, JobResponse, SubmissionResponse
+from ringfence.fleet.queries.record_models import (
+    AppliedResponse,
+    DiffResponse,
+    LinesResponse,
+    RecordResponse,
 )
 from ringfence.fleet.queries.records import FoundRecord, describe_restored, find_job_record, show_record
 from ringfence.fleet.queries.source import FleetSource
@@ -67,7 +67,7 @@ async def jobs(
     before: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50,
     ready: bool = False,
-) -> list[JobAnswer]:
+) -> list[JobResponse]:
     """Jobs, the newest first.
 
     Jobs of an agent, in one of some states, of a trigger (`KIND` or `KIND/NAME`), created from `since` until
@@ -85,7 +85,7 @@ async def show(reference: Reference, source: FleetData) -> JobDetail:
 
 
 @router.get("/v1/jobs/{reference}/attempts", dependencies=[READ])
-async def attempts(reference: Reference, source: FleetData) -> list[AttemptAnswer]:
+async def attempts(reference: Reference, source: FleetData) -> list[AttemptResponse]:
     """The attempts at a job, the first one first."""
     return await list_attempts(source, await find_job(source, reference))
 
@@ -116,7 +116,7 @@ async def events(
 
 
 @router.get("/v1/jobs/{reference}/record", dependencies=[READ])
-async def record(reference: Reference, source: FleetData, attempt: AttemptNumber = None) -> RecordAnswer:
+async def record(reference: Reference, source: FleetData, attempt: AttemptNumber = None) -> RecordResponse:
     """The summary of an attempt's run, and the verification of its record."""
     return await show_record(await _record_of(source, reference, attempt))
 
@@ -129,7 +129,7 @@ async def diff(
     path: DiffPath = None,
     offset: Offset = 0,
     limit: PageLimit = 500,
-) -> DiffAnswer | LinesAnswer:
+) -> DiffResponse | LinesResponse:
     """The files that an attempt changed; with `path`, the lines of one of them. Both by pages."""
     return await page_of_diff(await _record_of(source, reference, attempt), path, offset, limit)
 
@@ -137,7 +137,7 @@ async def diff(
 @router.post("/v1/jobs/{reference}/apply", dependencies=[ACT])
 async def apply(
     reference: Reference, wanted: ApplyRequest, daemon: RunningDaemon, source: FleetData, sender: Sender
-) -> AppliedAnswer:
+) -> AppliedResponse:
     """Apply the changes of a job's last attempt to its workspace, on the machine where it ran."""
     job = await find_job(source, reference)
     run = here(await _record_of(source, job.id, None))
@@ -152,7 +152,7 @@ async def apply(
 @router.post("/v1/jobs/{reference}/reject", dependencies=[ACT])
 async def reject(
     reference: Reference, wanted: ApplyRequest, daemon: RunningDaemon, source: FleetData, sender: Sender
-) -> AppliedAnswer:
+) -> AppliedResponse:
     """Mark the changes of a job's last attempt as rejected; those that are in the workspace are undone."""
     job = await find_job(source, reference)
     run = here(await _record_of(source, job.id, None))
@@ -165,7 +165,9 @@ async def reject(
 
 
 @router.post("/v1/jobs/{reference}/cancel", dependencies=[ACT])
-async def cancel(reference: Reference, daemon: RunningDaemon, source: FleetData, sender: Sender) -> JobAnswer:
+async def cancel(
+    reference: Reference, daemon: RunningDaemon, source: FleetData, sender: Sender
+) -> JobResponse:
     """Cancel a job, queued or running."""
     job = await daemon.jobs.resolve(reference)
     cancelled = await daemon.cancel(job.id, reason="cancelled by hand")
@@ -182,7 +184,7 @@ async def repeat(
     daemon: RunningDaemon,
     source: FleetData,
     sender: Sender,
-) -> SubmittedAnswer:
+) -> SubmissionResponse:
     """Run a job again as a new one, or start a new one from where it ended."""
     job = await daemon.jobs.resolve(reference)
     if not job.state.is_terminal:
@@ -199,7 +201,7 @@ async def repeat(
     assert entered.job is not None
     line = f"job {entered.job.id}: a {action} of job {job.id}, by {sender.name}"
     daemon.log(line, event="job.repeated", level="info", job=entered.job.id, by=sender.name)
-    return SubmittedAnswer(job=await answer_job(source, entered.job), is_new=True)
+    return SubmissionResponse(job=await answer_job(source, entered.job), is_new=True)
 
 
 @router.delete("/v1/jobs/{reference}", dependencies=[ADMIN])

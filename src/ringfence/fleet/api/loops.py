@@ -13,7 +13,7 @@ from fastapi import APIRouter, Path
 from ringfence.errors import RingfenceError
 from ringfence.fleet.api.access import ADMIN
 from ringfence.fleet.api.context import Context
-from ringfence.fleet.api.record_models import LoopAnswer
+from ringfence.fleet.queries.record_models import LoopResponse
 from ringfence.tool.text import replace_surrogates
 
 router = APIRouter(tags=["loops"])
@@ -21,12 +21,12 @@ _Loop = Annotated[str, Path(min_length=1, max_length=100, description="A loop's 
 
 
 @router.get("/v1/loops", dependencies=[ADMIN])
-async def loops(context: Context) -> list[LoopAnswer]:
+async def loops(context: Context) -> list[LoopResponse]:
     """The loops of this machine, the newest first."""
     return await anyio.to_thread.run_sync(_list, context)
 
 
-def _list(context: Context) -> list[LoopAnswer]:
+def _list(context: Context) -> list[LoopResponse]:
     from ringfence.loop.directory import loop_directories
     from ringfence.loop.report.reader import summarize_loop
     from ringfence.loop.store import read_store
@@ -38,7 +38,7 @@ def _list(context: Context) -> list[LoopAnswer]:
         except RingfenceError as exc:  # written by another version, or damaged; the other loops are listed
             row = {"id": directory.id, "state": "damaged", "reason": str(exc), "stories": 0, "passed": 0}
             row |= {"source": "", "branch": "", "created_ms": 0, "ended_ms": None}
-        found.append(LoopAnswer(**replace_surrogates(row)))
+        found.append(LoopResponse(**replace_surrogates(row)))
     return found
 
 

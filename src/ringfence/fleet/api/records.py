@@ -12,7 +12,7 @@ from fastapi import Query
 from fastapi.responses import StreamingResponse
 
 from ringfence.errors import PolicyRefused, RecordError, RingfenceError
-from ringfence.fleet.api.record_models import DiffAnswer, LinesAnswer
+from ringfence.fleet.queries.record_models import DiffResponse, LinesResponse
 from ringfence.fleet.queries.records import FoundRecord, RecordElsewhere, show_diff, show_lines
 from ringfence.journal import Record, as_json, follow, read
 
@@ -62,7 +62,7 @@ def check_shown(run: Path, shown: str | None) -> None:
 
 async def page_of_diff(
     record: FoundRecord, path: str | None, offset: int, limit: int
-) -> DiffAnswer | LinesAnswer:
+) -> DiffResponse | LinesResponse:
     """Return a page of the files that a run changed, or of the lines of one file.
 
     Raises:

@@ -15,15 +15,6 @@ from fastapi.responses import StreamingResponse
 
 from ringfence.fleet.api.access import ADMIN
 from ringfence.fleet.api.context import ApiContext, Context
-from ringfence.fleet.api.record_models import (
-    AppliedAnswer,
-    ApplyRequest,
-    DiffAnswer,
-    LinesAnswer,
-    RecordAnswer,
-    RunAnswer,
-    RunDetail,
-)
 from ringfence.fleet.api.records import (
     DiffPath,
     EventLimit,
@@ -33,6 +24,15 @@ from ringfence.fleet.api.records import (
     check_shown,
     page_of_diff,
     stream_events,
+)
+from ringfence.fleet.api.requests import ApplyRequest
+from ringfence.fleet.queries.record_models import (
+    AppliedResponse,
+    DiffResponse,
+    LinesResponse,
+    RecordResponse,
+    RunDetail,
+    RunResponse,
 )
 from ringfence.fleet.queries.records import (
     describe_restored,
@@ -60,7 +60,7 @@ async def runs(
     context: Context,
     before: Annotated[str | None, Query(max_length=100, description="Runs older than this one.")] = None,
     limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 50,
-) -> list[RunAnswer]:
+) -> list[RunResponse]:
     """Runs of this machine, the newest first, without those of jobs. The next page is older than `before`."""
     paths = await anyio.to_thread.run_sync(_older_runs, before, 4 * limit)
     job_runs = await _runs_of_jobs(context, [path.name for path in paths])
@@ -102,7 +102,7 @@ async def events(
 
 
 @router.get("/v1/runs/{run}/record", dependencies=[ADMIN])
-async def record(run: _Run) -> RecordAnswer:
+async def record(run: _Run) -> RecordResponse:
     """The summary of a run, and the verification of its record."""
     return await show_record(await find_run(run))
 
@@ -110,13 +110,13 @@ async def record(run: _Run) -> RecordAnswer:
 @router.get("/v1/runs/{run}/diff", dependencies=[ADMIN])
 async def diff(
     run: _Run, path: DiffPath = None, offset: Offset = 0, limit: PageLimit = 500
-) -> DiffAnswer | LinesAnswer:
+) -> DiffResponse | LinesResponse:
     """The files that a run changed; with `path`, the lines of one of them. Both by pages."""
     return await page_of_diff(await find_run(run), path, offset, limit)
 
 
 @router.post("/v1/runs/{run}/apply", dependencies=[ADMIN])
-async def apply(run: _Run, wanted: ApplyRequest) -> AppliedAnswer:
+async def apply(run: _Run, wanted: ApplyRequest) -> AppliedResponse:
     """Apply the changes of a run to its workspace."""
     found = await find_run(run)
     check_shown(found.path, wanted.run_id)
@@ -124,7 +124,7 @@ async def apply(run: _Run, wanted: ApplyRequest) -> AppliedAnswer:
 
 
 @router.post("/v1/runs/{run}/undo", dependencies=[ADMIN])
-async def undo(run: _Run, wanted: ApplyRequest) -> AppliedAnswer:
+async def undo(run: _Run, wanted: ApplyRequest) -> AppliedResponse:
     """Undo the changes of a run in its workspace."""
     found = await find_run(run)
     check_shown(found.path, wanted.run_id)

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from ringfence.errors import UsageError
 from ringfence.fleet.api.access import ACT, ADMIN, READ
 from ringfence.fleet.api.context import Context, FleetData, RunningDaemon
-from ringfence.fleet.api.models import ScheduleAnswer, SubmittedAnswer
 from ringfence.fleet.queries.jobs import answer_job
+from ringfence.fleet.queries.models import ScheduleResponse, SubmissionResponse
 from ringfence.fleet.queries.schedules import list_schedules
 from ringfence.fleet.submission import JobRequest
 
@@ -17,7 +17,7 @@ router = APIRouter(tags=["schedules"])
 
 
 @router.get("/v1/schedules", dependencies=[READ])
-async def schedules(context: Context) -> list[ScheduleAnswer]:
+async def schedules(context: Context) -> list[ScheduleResponse]:
     """All schedules, and when each is due next."""
     return [] if context.source is None else await list_schedules(context.source)
 
@@ -31,7 +31,7 @@ async def next_times(
 
 
 @router.post("/v1/schedules/{agent}/{name}/run", status_code=201, dependencies=[ACT])
-async def run(agent: str, name: str, daemon: RunningDaemon, source: FleetData) -> SubmittedAnswer:
+async def run(agent: str, name: str, daemon: RunningDaemon, source: FleetData) -> SubmissionResponse:
     """Create the job of a schedule now; when it is due next does not change."""
     settings = daemon.fleet.agent(agent).settings.schedules.get(name)
     if settings is None:
@@ -46,7 +46,7 @@ async def run(agent: str, name: str, daemon: RunningDaemon, source: FleetData) -
         )
     )
     assert entered.job is not None
-    return SubmittedAnswer(job=await answer_job(source, entered.job), is_new=True)
+    return SubmissionResponse(job=await answer_job(source, entered.job), is_new=True)
 
 
 @router.post("/v1/schedules/{agent}/{name}/{action}", dependencies=[ADMIN])

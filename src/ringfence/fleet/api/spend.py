@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from ringfence.fleet.api.access import READ
 from ringfence.fleet.api.context import FleetData
-from ringfence.fleet.api.models import SpendReport
+from ringfence.fleet.queries.models import SpendReport
 from ringfence.fleet.queries.spend import MAX_DAYS, report_spend
 
 router = APIRouter(tags=["spend"])

@@ -8,14 +8,14 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from ringfence.fleet.api import monitoring
 from ringfence.fleet.api.access import ADMIN, READ
 from ringfence.fleet.api.context import Context, RunningDaemon
-from ringfence.fleet.api.models import DownAnswer, ForgottenAnswer, StatusAnswer
+from ringfence.fleet.queries.models import DownResponse, RetentionResponse, StatusResponse
 from ringfence.fleet.queries.status import empty_status, read_status
 
 router = APIRouter(tags=["fleet"])
 
 
 @router.get("/v1/status", dependencies=[READ])
-async def status(context: Context) -> StatusAnswer:
+async def status(context: Context) -> StatusResponse:
     """The state of the fleet; without a daemon, what its database holds."""
     return empty_status() if context.source is None else await read_status(context.source)
 
@@ -66,13 +66,13 @@ async def reload(daemon: RunningDaemon) -> list[str]:
 
 
 @router.post("/v1/forget", dependencies=[ADMIN])
-async def forget(daemon: RunningDaemon, *, dry_run: bool = False) -> ForgottenAnswer:
+async def forget(daemon: RunningDaemon, *, dry_run: bool = False) -> RetentionResponse:
     """Remove ended jobs as `fleet.retention` says."""
-    return ForgottenAnswer.model_validate(await daemon.forget(dry_run=dry_run), from_attributes=True)
+    return RetentionResponse.model_validate(await daemon.forget(dry_run=dry_run))
 
 
 @router.post("/v1/down", dependencies=[ADMIN])
-async def down(daemon: RunningDaemon) -> DownAnswer:
+async def down(daemon: RunningDaemon) -> DownResponse:
     """Stop: running jobs have `fleet.drain` to end; the second call stops at once."""
     daemon.stop()
-    return DownAnswer(pid=os.getpid())
+    return DownResponse(pid=os.getpid())

@@ -6,15 +6,6 @@ from typing import Any
 from ringfence.config.document import KeyPath
 from ringfence.config.names import nearest
 from ringfence.errors import UsageError
-from ringfence.fleet.api.models import (
-    AgentAnswer,
-    AgentDetail,
-    ConfiguredValue,
-    ScheduleAnswer,
-    TriggerAnswer,
-    counts_of_agent,
-    job_answer,
-)
 from ringfence.fleet.config.definition import Agent
 from ringfence.fleet.config.difference import explicit_values
 from ringfence.fleet.config.model import (
@@ -27,6 +18,15 @@ from ringfence.fleet.config.model import (
 )
 from ringfence.fleet.config.shown_value import shown_value
 from ringfence.fleet.queries.counts import FleetCounts
+from ringfence.fleet.queries.models import (
+    AgentDetail,
+    AgentResponse,
+    ConfiguredValue,
+    ScheduleResponse,
+    TriggerSummary,
+    counts_of_agent,
+    job_response,
+)
 from ringfence.fleet.queries.schedules import list_schedules
 from ringfence.fleet.queries.source import FleetSource, Waiting
 from ringfence.fleet.queries.spend import agent_budget
@@ -34,7 +34,7 @@ from ringfence.fleet.store.agents import AgentState, AgentStates
 from ringfence.fleet.store.spend import Usage
 
 
-async def list_agents(source: FleetSource) -> list[AgentAnswer]:
+async def list_agents(source: FleetSource) -> list[AgentResponse]:
     """All configured agents in the order of the files; without a configuration, the agents that have jobs.
 
     Raises:
@@ -45,7 +45,7 @@ async def list_agents(source: FleetSource) -> list[AgentAnswer]:
     schedules = await list_schedules(source)
     names = sorted(counts.states) if source.fleet is None else [*source.fleet.agents]
     return [
-        AgentAnswer(**_fields(source, name, states.get(name), schedules, counts, waiting)) for name in names
+        AgentResponse(**_fields(source, name, states.get(name), schedules, counts, waiting)) for name in names
     ]
 
 
@@ -76,7 +76,7 @@ def _fields(
     source: FleetSource,
     name: str,
     state: AgentState | None,
-    schedules: list[ScheduleAnswer],
+    schedules: list[ScheduleResponse],
     counts: FleetCounts,
     waiting: Waiting,
 ) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _fields(
         "is_enabled": is_enabled,
         **counts_of_agent(counts.states.get(name, {})),
         "waits_for": waiting.of_agent(name),
-        "last_job": None if last is None else job_answer(last, waiting.of_job(last)),
+        "last_job": None if last is None else job_response(last, waiting.of_job(last)),
         "succeeded_today": counts.succeeded_today(name),
         "failed_today": counts.failed_today(name),
         "today": agent_budget(source, name, counts.spend.get(name, Usage())),
@@ -116,7 +116,7 @@ def _configured(agent: Agent | None) -> dict[str, Any]:
         "model": settings.run.model,
         "workspace": None if place is None else shown_value(path, str(place), variables),
         "triggers": [
-            TriggerAnswer(name=name, type=each.type, when=_when(f"{agent.name}/{name}", each))
+            TriggerSummary(name=name, type=each.type, when=_when(f"{agent.name}/{name}", each))
             for name, each in settings.triggers.items()
         ],
     }

@@ -11,12 +11,12 @@ from sqlalchemy import Connection, RowMapping, or_, select
 from ringfence.config.model import LimitSettings
 from ringfence.errors import InfrastructureFault, RecordError
 from ringfence.events import JobEnded
-from ringfence.fleet.api.models import (
-    AttemptAnswer,
-    JobAnswer,
+from ringfence.fleet.queries.models import (
+    AttemptResponse,
     JobDetail,
-    LimitAnswer,
-    job_answer,
+    JobResponse,
+    LimitUsage,
+    job_response,
     text_of,
 )
 from ringfence.fleet.queries.source import FleetSource
@@ -62,7 +62,7 @@ class JobFilters:
     """Only jobs whose changes wait to be applied."""
 
 
-async def list_jobs(source: FleetSource, filters: JobFilters) -> list[JobAnswer]:
+async def list_jobs(source: FleetSource, filters: JobFilters) -> list[JobResponse]:
     """Jobs, newest first.
 
     Raises:
@@ -84,7 +84,7 @@ async def list_jobs(source: FleetSource, filters: JobFilters) -> list[JobAnswer]
     if not found and filters.agent is not None:
         await _check_agent(source, jobs, filters.agent)
     waiting = await source.waiting()
-    return [job_answer(job, waiting.of_job(job)) for job in found]
+    return [job_response(job, waiting.of_job(job)) for job in found]
 
 
 def _select(
@@ -144,9 +144,9 @@ async def _check_agent(source: FleetSource, jobs: Jobs, agent: str) -> None:
         source.fleet.agent(agent)
 
 
-async def answer_job(source: FleetSource, job: Job) -> JobAnswer:
+async def answer_job(source: FleetSource, job: Job) -> JobResponse:
     """A job, with the reason why it waits."""
-    return job_answer(job, (await source.waiting()).of_job(job))
+    return job_response(job, (await source.waiting()).of_job(job))
 
 
 async def find_job(source: FleetSource, reference: str) -> Job:
@@ -193,7 +193,7 @@ async def _last_run(job: Job) -> tuple[JobEnded | None, ChangesState]:
     return None, "unknown"
 
 
-async def list_attempts(source: FleetSource, job: Job) -> list[AttemptAnswer]:
+async def list_attempts(source: FleetSource, job: Job) -> list[AttemptResponse]:
     """The attempts at a job, oldest first.
 
     Raises:
@@ -204,10 +204,10 @@ async def list_attempts(source: FleetSource, job: Job) -> list[AttemptAnswer]:
     return [_attempt(row) for row in rows]
 
 
-def _attempt(row: RowMapping) -> AttemptAnswer:
+def _attempt(row: RowMapping) -> AttemptResponse:
     started_at = moment(row["started_ms"])
     assert started_at is not None
-    return AttemptAnswer(
+    return AttemptResponse(
         number=row["number"],
         worker=row["worker"],
         host=row["host"],
@@ -226,9 +226,9 @@ async def _limits(
     source: FleetSource,
     job: Job,
     configuration: bytes | None,
-    attempts: Sequence[AttemptAnswer],
+    attempts: Sequence[AttemptResponse],
     ended: JobEnded | None,
-) -> list[LimitAnswer]:
+) -> list[LimitUsage]:
     """The limits of a job's agent, as configured when the job was created, or as a person raised them.
 
     Tokens and cost are those of all attempts together: while the job is active, the usage of its earlier attempts plus
@@ -249,11 +249,11 @@ async def _limits(
     tokens = None if job.allowed_tokens is None else before.tokens + job.allowed_tokens
     cost_usd = None if job.allowed_usd is None else before.cost_usd + job.allowed_usd
     return [
-        LimitAnswer(name="tokens", used=job.tokens, allowed=_smaller(limits.tokens, tokens)),
-        LimitAnswer(name="cost_usd", used=job.cost_usd, allowed=_smaller(limits.cost_usd, cost_usd)),
-        LimitAnswer(name="wall_clock_s", used=_duration_s(attempts), allowed=limits.wall_clock),
-        LimitAnswer(name="turns", used=None if ended is None else ended.turns, allowed=limits.turns),
-        LimitAnswer(
+        LimitUsage(name="tokens", used=job.tokens, allowed=_smaller(limits.tokens, tokens)),
+        LimitUsage(name="cost_usd", used=job.cost_usd, allowed=_smaller(limits.cost_usd, cost_usd)),
+        LimitUsage(name="wall_clock_s", used=_duration_s(attempts), allowed=limits.wall_clock),
+        LimitUsage(name="turns", used=None if ended is None else ended.turns, allowed=limits.turns),
+        LimitUsage(
             name="tool_calls", used=None if ended is None else ended.tool_calls, allowed=limits.tool_calls
         ),
     ]
@@ -264,7 +264,7 @@ def _smaller(first: float | None, second: float | None) -> float | None:
     return min(known, default=None)
 
 
-def _duration_s(attempts: Sequence[AttemptAnswer]) -> float | None:
+def _duration_s(attempts: Sequence[AttemptResponse]) -> float | None:
     """The duration of the last attempt in seconds, so far."""
     if not attempts:
         return None

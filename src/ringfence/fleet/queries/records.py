@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -15,17 +15,17 @@ from sqlalchemy import select
 
 from ringfence.errors import RecordError, RingfenceError, UsageError
 from ringfence.events import WorkExported
-from ringfence.fleet.api.record_models import (
-    AppliedAnswer,
-    ChangedFile,
-    DiffAnswer,
-    LinesAnswer,
-    RecordAnswer,
-    RunAnswer,
-    RunDetail,
-    VerificationAnswer,
-)
 from ringfence.fleet.queries.patches import PatchFile, read_files, read_lines
+from ringfence.fleet.queries.record_models import (
+    AppliedResponse,
+    ChangedFile,
+    DiffResponse,
+    LinesResponse,
+    RecordResponse,
+    RunDetail,
+    RunResponse,
+    VerificationReport,
+)
 from ringfence.fleet.queries.source import FleetSource
 from ringfence.fleet.record_store import RecordStore, fetch_record, open_record_store
 from ringfence.fleet.store.job import Job
@@ -142,9 +142,9 @@ def _store_of(source: FleetSource) -> RecordStore | None:
     return None if source.fleet is None else open_record_store(source.fleet.settings.records, source.state)
 
 
-def list_runs(paths: Sequence[Path]) -> list[RunAnswer]:
+def list_runs(paths: Sequence[Path]) -> list[RunResponse]:
     """The summaries of the runs in these directories. This function blocks."""
-    return [RunAnswer(**replace_surrogates(msgspec.to_builtins(summarize(path)))) for path in paths]
+    return [RunResponse(**replace_surrogates(msgspec.to_builtins(summarize(path)))) for path in paths]
 
 
 async def show_run(record: FoundRecord) -> RunDetail:
@@ -157,19 +157,19 @@ async def show_run(record: FoundRecord) -> RunDetail:
     return RunDetail(**replace_surrogates(document), changes_state=await _state(record), host=record.host)
 
 
-async def show_record(record: FoundRecord) -> RecordAnswer:
+async def show_record(record: FoundRecord) -> RecordResponse:
     """The summary of a run, and the verification of its record.
 
     Raises:
         RecordError: There is no journal, or a key file is damaged.
     """
     verified = await _read(lambda: describe_verification(verify_run(record.path)))
-    return RecordAnswer(
-        run=await show_run(record), verification=VerificationAnswer(**replace_surrogates(verified))
+    return RecordResponse(
+        run=await show_run(record), verification=VerificationReport(**replace_surrogates(verified))
     )
 
 
-async def show_diff(record: FoundRecord, *, offset: int, limit: int) -> DiffAnswer:
+async def show_diff(record: FoundRecord, *, offset: int, limit: int) -> DiffResponse:
     """The files that a run changed, from the patch in its record.
 
     Raises:
@@ -178,7 +178,7 @@ async def show_diff(record: FoundRecord, *, offset: int, limit: int) -> DiffAnsw
     files = await _read(partial(read_files, record.path))
     event = await _read(partial(find_last_event, record.path, "work.exported"))
     work = event if isinstance(event, WorkExported) else None
-    return DiffAnswer(
+    return DiffResponse(
         run_id=record.path.name,
         state=await _state(record),
         files=[_changed(each) for each in files[offset : offset + limit]],
@@ -192,27 +192,20 @@ async def show_diff(record: FoundRecord, *, offset: int, limit: int) -> DiffAnsw
     )
 
 
-async def show_lines(record: FoundRecord, path: str, *, offset: int, limit: int) -> LinesAnswer:
+async def show_lines(record: FoundRecord, path: str, *, offset: int, limit: int) -> LinesResponse:
     """Lines of the patch of one file.
 
     Raises:
         RecordError: The patch has no such file, or cannot be read.
     """
     page = await _read(lambda: read_lines(record.path, path, offset=offset, limit=limit))
-    return LinesAnswer(
-        run_id=record.path.name,
-        path=path,
-        lines=page.lines,
-        offset=offset,
-        total=page.total,
-        numbers=page.numbers,
-    )
+    return LinesResponse(run_id=record.path.name, path=path, offset=offset, **asdict(page))
 
 
-async def describe_restored(run: Path, restored: Restored | None) -> AppliedAnswer:
+async def describe_restored(run: Path, restored: Restored | None) -> AppliedResponse:
     """Describe what applying, undoing or rejecting the changes of a run wrote to the workspace."""
     if restored is None:
-        return AppliedAnswer(run_id=run.name, state=await changes_state(run), files=[], notes=[])
+        return AppliedResponse(run_id=run.name, state=await changes_state(run), files=[], notes=[])
     notes = [
         f"{path}: what it held before could not be kept, so it is left as it is" for path in restored.kept
     ]
@@ -228,7 +221,7 @@ async def describe_restored(run: Path, restored: Restored | None) -> AppliedAnsw
         f"{path}: still there ({reason(path)}); no snapshot holds what git ignores"
         for path in restored.active
     ]
-    return AppliedAnswer(
+    return AppliedResponse(
         run_id=run.name,
         state=await changes_state(run),
         files=replace_surrogates([change.path for change in restored.diff.files]),
@@ -241,12 +234,4 @@ async def _state(record: FoundRecord) -> ChangesState:
 
 
 def _changed(found: PatchFile) -> ChangedFile:
-    return ChangedFile(
-        path=found.path,
-        kind=found.kind,
-        insertions=found.insertions,
-        deletions=found.deletions,
-        is_binary=found.is_binary,
-        mode=found.mode,
-        warning=reason(found.path) if flag([found.path]) else None,
-    )
+    return ChangedFile(**asdict(found), warning=reason(found.path) if flag([found.path]) else None)

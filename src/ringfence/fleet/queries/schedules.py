@@ -2,13 +2,13 @@
 
 from datetime import UTC, datetime
 
-from ringfence.fleet.api.models import ScheduleAnswer
 from ringfence.fleet.daemon.scheduler import PlannedSchedule, planned
+from ringfence.fleet.queries.models import ScheduleResponse
 from ringfence.fleet.queries.source import FleetSource
 from ringfence.fleet.store.schedules import ScheduleState, ScheduleStates
 
 
-async def list_schedules(source: FleetSource, agent: str | None = None) -> list[ScheduleAnswer]:
+async def list_schedules(source: FleetSource, agent: str | None = None) -> list[ScheduleResponse]:
     """The schedules of all agents, or of one; empty if the configuration is not known.
 
     Raises:
@@ -28,13 +28,13 @@ async def list_schedules(source: FleetSource, agent: str | None = None) -> list[
 
 def _answer(
     each: PlannedSchedule, state: ScheduleState | None, due: dict[str, datetime | None], now: datetime
-) -> ScheduleAnswer:
+) -> ScheduleResponse:
     is_paused = state is not None and state.is_paused
     if each.key in due:
         next_at = due[each.key]
     else:
         next_at = None if is_paused or not each.is_enabled else each.schedule.next_after(now)
-    return ScheduleAnswer(
+    return ScheduleResponse(
         agent=each.agent.name,
         name=each.name,
         when=each.schedule.describe(),
@@ -45,7 +45,7 @@ def _answer(
     )
 
 
-def next_due(schedules: list[ScheduleAnswer], count: int) -> list[ScheduleAnswer]:
+def next_due(schedules: list[ScheduleResponse], count: int) -> list[ScheduleResponse]:
     """The schedules that are due next."""
     due = [each for each in schedules if each.next_at is not None]
     return sorted(due, key=lambda each: (each.next_at, each.agent, each.name))[:count]

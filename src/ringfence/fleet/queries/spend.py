@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from ringfence.fleet.api.models import BudgetAnswer, SpendAnswer, SpendReport
 from ringfence.fleet.config.model import BudgetSettings
+from ringfence.fleet.queries.models import BudgetUsage, DailySpend, SpendReport
 from ringfence.fleet.queries.source import FleetSource
 from ringfence.fleet.store.spend import Usage, spend_by_day_in
 
@@ -33,7 +33,7 @@ async def report_spend(source: FleetSource, days: int = 14) -> SpendReport:
         timezone=str(source.timezone),
         days=[start.date() for start in starts.values()],
         spend=[
-            SpendAnswer(
+            DailySpend(
                 day=starts[day].date(), agent=agent, tokens=usage.tokens, cost_usd=round(usage.cost_usd, 6)
             )
             for (day, agent), usage in sorted(found.items())
@@ -46,19 +46,19 @@ async def report_spend(source: FleetSource, days: int = 14) -> SpendReport:
     )
 
 
-def fleet_budget(source: FleetSource, spent: Usage) -> BudgetAnswer:
+def fleet_budget(source: FleetSource, spent: Usage) -> BudgetUsage:
     """What all agents spent of the fleet's budget today."""
     return _budget(spent, source.fleet.settings.budget if source.fleet is not None else BudgetSettings())
 
 
-def agent_budget(source: FleetSource, name: str, spent: Usage) -> BudgetAnswer:
+def agent_budget(source: FleetSource, name: str, spent: Usage) -> BudgetUsage:
     """What an agent spent of its budget today."""
     agent = source.fleet.agents.get(name) if source.fleet is not None else None
     return _budget(spent, agent.settings.budget if agent is not None else BudgetSettings())
 
 
-def _budget(spent: Usage, budget: BudgetSettings) -> BudgetAnswer:
-    return BudgetAnswer(
+def _budget(spent: Usage, budget: BudgetSettings) -> BudgetUsage:
+    return BudgetUsage(
         tokens=spent.tokens,
         cost_usd=round(spent.cost_usd, 6),
         max_tokens=budget.tokens,

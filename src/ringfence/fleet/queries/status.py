@@ -5,7 +5,7 @@ import os
 from sqlalchemy import Connection, func, select
 
 from ringfence import __version__
-from ringfence.fleet.api.models import BudgetAnswer, MachineAnswer, StatusAnswer
+from ringfence.fleet.queries.models import BudgetUsage, MachineSummary, StatusResponse
 from ringfence.fleet.queries.schedules import list_schedules, next_due
 from ringfence.fleet.queries.source import FleetSource
 from ringfence.fleet.queries.spend import fleet_budget
@@ -17,7 +17,7 @@ from ringfence.job.state import JobState
 _NEXT_SCHEDULES = 3
 
 
-async def read_status(source: FleetSource) -> StatusAnswer:
+async def read_status(source: FleetSource) -> StatusResponse:
     """The state of the fleet.
 
     Raises:
@@ -26,7 +26,7 @@ async def read_status(source: FleetSource) -> StatusAnswer:
     counts, waiting = await source.counts(), await source.waiting()
     fleet, daemon = source.fleet, source.daemon
     file = source.file if daemon is None else daemon.file
-    return StatusAnswer(
+    return StatusResponse(
         version=__version__,
         fleet=fleet.settings.name if fleet is not None else None,
         file=str(file) if file is not None else None,
@@ -48,9 +48,9 @@ async def read_status(source: FleetSource) -> StatusAnswer:
     )
 
 
-def empty_status() -> StatusAnswer:
+def empty_status() -> StatusResponse:
     """The state of a machine without a fleet."""
-    return StatusAnswer(
+    return StatusResponse(
         version=__version__,
         fleet=None,
         file=None,
@@ -66,13 +66,13 @@ def empty_status() -> StatusAnswer:
         waits_for=None,
         succeeded_today=0,
         failed_today=0,
-        today=BudgetAnswer(tokens=0, cost_usd=0.0, max_tokens=None, max_cost_usd=None),
+        today=BudgetUsage(tokens=0, cost_usd=0.0, max_tokens=None, max_cost_usd=None),
         next_schedules=[],
         inbox=0,
     )
 
 
-async def list_machines(source: FleetSource) -> list[MachineAnswer]:
+async def list_machines(source: FleetSource) -> list[MachineSummary]:
     """The machines with live workers, ordered by name.
 
     Raises:
@@ -81,7 +81,7 @@ async def list_machines(source: FleetSource) -> list[MachineAnswer]:
     workers = (await source.live_workers()).known
     active = await source.database.read(_count_active)
     return [
-        MachineAnswer(
+        MachineSummary(
             host=host,
             workers=len(own),
             capacity=sum(worker.capacity for worker in own),

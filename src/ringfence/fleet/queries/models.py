@@ -1,23 +1,24 @@
-"""Models of the API's requests and responses, from which its OpenAPI description is made. Times are in UTC."""
+"""Models of what can be read of a fleet. The API's OpenAPI description is made from them. Times are in UTC."""
 
 from collections.abc import Mapping
 from datetime import date, datetime
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from ringfence.fleet.store.job import Job
+from ringfence.fleet.store.tokens import TokenScope
 from ringfence.job.changes import ChangesState
 from ringfence.job.state import JobState
 
 
-class Answer(BaseModel):
-    """A response. Later versions may add fields."""
+class ResponseModel(BaseModel):
+    """A response, made from values or from an object with these attributes. Later versions may add fields."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
-class JobAnswer(Answer):
+class JobResponse(ResponseModel):
     """A job."""
 
     id: str
@@ -56,7 +57,7 @@ class JobAnswer(Answer):
     """Why it has not started, or why nothing works on it."""
 
 
-class AttemptAnswer(Answer):
+class AttemptResponse(ResponseModel):
     """An attempt at a job."""
 
     number: int
@@ -74,7 +75,7 @@ class AttemptAnswer(Answer):
     """Whether its record can be read from the machine that answers."""
 
 
-class LimitAnswer(Answer):
+class LimitUsage(ResponseModel):
     """A limit of a job, and how much of it is used."""
 
     name: str
@@ -85,23 +86,23 @@ class LimitAnswer(Answer):
     """None: no limit."""
 
 
-class JobDetail(JobAnswer):
+class JobDetail(JobResponse):
     """A job with its texts, its attempts, and its limits against what it used."""
 
     prompt: str | None
     answer: str | None
-    attempts: list[AttemptAnswer]
-    limits: list[LimitAnswer]
+    attempts: list[AttemptResponse]
+    limits: list[LimitUsage]
     changes_state: ChangesState
     """What has become of its last attempt's changes; `unknown` also where they are on another machine."""
     can_apply: bool
     """Whether its changes can be applied on the machine that answers."""
 
 
-def job_answer(job: Job, waits_for: str | None) -> JobAnswer:
+def job_response(job: Job, waits_for: str | None) -> JobResponse:
     """Return the response for a job, with the reason why it waits, if it does."""
-    known = {name: getattr(job, name) for name in JobAnswer.model_fields if name != "waits_for"}
-    return JobAnswer(**known, waits_for=waits_for)
+    known = {name: getattr(job, name) for name in JobResponse.model_fields if name != "waits_for"}
+    return JobResponse(**known, waits_for=waits_for)
 
 
 def counts_of_agent(counts: Mapping[JobState, int]) -> dict[str, Any]:
@@ -120,7 +121,7 @@ def text_of(content: bytes | None) -> str | None:
     return None if content is None else content.decode("utf-8", "replace")
 
 
-class TriggerAnswer(Answer):
+class TriggerSummary(ResponseModel):
     """What creates jobs of an agent, besides its schedules."""
 
     name: str
@@ -128,7 +129,7 @@ class TriggerAnswer(Answer):
     when: str
 
 
-class ScheduleAnswer(Answer):
+class ScheduleResponse(ResponseModel):
     """A schedule of an agent."""
 
     agent: str
@@ -143,7 +144,7 @@ class ScheduleAnswer(Answer):
     """False: its configuration, or that of its agent, disables it."""
 
 
-class BudgetAnswer(Answer):
+class BudgetUsage(ResponseModel):
     """What was spent of a day's budget."""
 
     tokens: int
@@ -153,7 +154,7 @@ class BudgetAnswer(Answer):
     max_cost_usd: float | None
 
 
-class AgentAnswer(Answer):
+class AgentResponse(ResponseModel):
     """An agent."""
 
     name: str
@@ -169,18 +170,18 @@ class AgentAnswer(Answer):
     """How many jobs ended in each state, of those that are kept."""
     waits_for: str | None
     """Why its queued jobs do not start."""
-    triggers: list[TriggerAnswer]
-    last_job: JobAnswer | None
+    triggers: list[TriggerSummary]
+    last_job: JobResponse | None
     succeeded_today: int
     """Jobs that ended today as `succeeded`, `unverified` or `ended`."""
     failed_today: int
     """Jobs that ended today in any other way, except cancelled ones."""
-    today: BudgetAnswer
+    today: BudgetUsage
     next_at: datetime | None
     """When the first of its schedules is due next."""
 
 
-class ConfiguredValue(Answer):
+class ConfiguredValue(ResponseModel):
     """A value of an agent's configuration, with secrets left out."""
 
     key: str
@@ -189,15 +190,15 @@ class ConfiguredValue(Answer):
     """FILE:LINE:COLUMN, or `default`."""
 
 
-class AgentDetail(AgentAnswer):
+class AgentDetail(AgentResponse):
     """An agent with its configuration."""
 
     configuration: list[ConfiguredValue]
     """Every value that is not a default."""
-    schedules: list[ScheduleAnswer]
+    schedules: list[ScheduleResponse]
 
 
-class MachineAnswer(Answer):
+class MachineSummary(ResponseModel):
     """A machine on which workers live."""
 
     host: str
@@ -210,7 +211,7 @@ class MachineAnswer(Answer):
     """Whether no worker there takes more jobs."""
 
 
-class StatusAnswer(Answer):
+class StatusResponse(ResponseModel):
     """The fleet as a whole."""
 
     version: str
@@ -223,7 +224,7 @@ class StatusAnswer(Answer):
     is_ready: bool
     workers: list[int]
     """Processes of the workers that the daemon keeps on its own machine."""
-    machines: list[MachineAnswer]
+    machines: list[MachineSummary]
     agents: int
     queued: int
     active: int
@@ -234,14 +235,14 @@ class StatusAnswer(Answer):
     """Why no queued job starts, where that is not the matter of one agent."""
     succeeded_today: int
     failed_today: int
-    today: BudgetAnswer
-    next_schedules: list[ScheduleAnswer]
+    today: BudgetUsage
+    next_schedules: list[ScheduleResponse]
     """The next three to be due."""
     inbox: int
     """Questions that wait for a person."""
 
 
-class SpendAnswer(Answer):
+class DailySpend(ResponseModel):
     """What an agent spent on a day."""
 
     day: date
@@ -250,28 +251,28 @@ class SpendAnswer(Answer):
     cost_usd: float
 
 
-class SpendReport(Answer):
+class SpendReport(ResponseModel):
     """What agents spent, by day, and the budgets of a day."""
 
     timezone: str
     """The days begin at midnight there."""
     days: list[date]
     """The oldest first."""
-    spend: list[SpendAnswer]
+    spend: list[DailySpend]
     """Only days and agents with any."""
-    total: BudgetAnswer
+    total: BudgetUsage
     """Of all agents, today."""
-    budgets: dict[str, BudgetAnswer]
+    budgets: dict[str, BudgetUsage]
     """Of each configured agent, today."""
 
 
-class DownAnswer(Answer):
+class DownResponse(ResponseModel):
     """A daemon that is about to end."""
 
     pid: int
 
 
-class WorkerAnswer(Answer):
+class WorkerResponse(ResponseModel):
     """A worker: a process that runs jobs."""
 
     id: str
@@ -290,7 +291,7 @@ class WorkerAnswer(Answer):
     """Whether it takes no more jobs."""
 
 
-class InboxAnswer(Answer):
+class InboxResponse(ResponseModel):
     """A question of a job to a person."""
 
     id: str
@@ -319,21 +320,7 @@ class InboxAnswer(Answer):
     answered_at: datetime | None
 
 
-class AnswerRequest(BaseModel):
-    """An answer to a question."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    answer: Literal["allow", "deny"]
-    scope: Literal["run", "agent"] = "run"
-    """What the rule is granted for: the job that asked, or all later jobs of its agent, too."""
-    reply: Annotated[str, Field(max_length=20_000)] = ""
-    """A message to the agent; required to `allow` a question of the agent's own."""
-    rule: dict[str, Any] | None = None
-    """The rule that the person saw; if the question requests another one, the answer is refused with 409."""
-
-
-class GrantAnswer(Answer):
+class GrantResponse(ResponseModel):
     """A rule that an agent was granted for all its jobs."""
 
     id: str
@@ -344,34 +331,14 @@ class GrantAnswer(Answer):
     granted_at: datetime
 
 
-class TriggerRequest(BaseModel):
-    """A job that a person starts."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    prompt: Annotated[str, Field(max_length=1024 * 1024)] | None = None
-    priority: Annotated[int, Field(ge=-1000, le=1000)] | None = None
-    key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    """Two requests with the same key create one job."""
-
-
-class RepeatRequest(BaseModel):
-    """A job that is run again, or continued."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    prompt: Annotated[str, Field(max_length=1024 * 1024)] | None = None
-    """None: the same task."""
-
-
-class SubmittedAnswer(Answer):
+class SubmissionResponse(ResponseModel):
     """A new job, or the one that a request with the same key created."""
 
-    job: JobAnswer
+    job: JobResponse
     is_new: bool
 
 
-class ForgottenAnswer(Answer):
+class RetentionResponse(ResponseModel):
     """What was removed of jobs that had ended, or would be."""
 
     jobs: list[str]
@@ -382,15 +349,21 @@ class ForgottenAnswer(Answer):
     """False: there is more, for the next call."""
 
 
-class Problem(Answer):
-    """Why a request is refused."""
+class TokenResponse(ResponseModel):
+    """A token, without its secret."""
 
-    message: str
-    exit_code: int
-    """The exit code of a command that sent the request."""
+    name: str
+    scope: TokenScope
+    created_at: datetime
+    expires_at: datetime | None
+    """None: never."""
+    used_at: datetime | None
+    """The last use, to the minute."""
+    is_expired: bool
 
 
-class Refusal(Answer):
-    """The response to a request that is refused."""
+class CreatedToken(ResponseModel):
+    """A new token. It is shown only here."""
 
-    error: Problem
+    name: str
+    token: str

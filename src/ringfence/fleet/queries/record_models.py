@@ -1,14 +1,12 @@
-"""Models of responses about runs, verifications, changes and loops. They contain texts of agents unescaped."""
+"""Models of runs, verifications, changes, loops and machines. They contain texts of agents unescaped."""
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
-from ringfence.fleet.api.models import Answer
+from ringfence.fleet.queries.models import ResponseModel
 from ringfence.job.changes import ChangesState
 
 
-class FindingAnswer(Answer):
+class VerificationFinding(ResponseModel):
     """A fault of a record, or something that its verification cannot prove."""
 
     kind: str
@@ -17,14 +15,14 @@ class FindingAnswer(Answer):
     is_fault: bool
 
 
-class VerificationAnswer(Answer):
+class VerificationReport(ResponseModel):
     """Whether a record is complete and unchanged, as `ringfence runs verify --json` prints it."""
 
     path: str
     status: Literal["sealed", "open", "truncated", "broken"]
     run_id: str | None
     events: int
-    findings: list[FindingAnswer]
+    findings: list[VerificationFinding]
     bad_line: int | None
     """The number of the line that was changed, counted from 1."""
     signer: str | None
@@ -36,7 +34,7 @@ class VerificationAnswer(Answer):
     """What the verification of a record cannot prove."""
 
 
-class RunAnswer(Answer):
+class RunResponse(ResponseModel):
     """A run of this machine, as `ringfence runs ls --json` prints it."""
 
     id: str
@@ -56,7 +54,7 @@ class RunAnswer(Answer):
     workspace: str | None
 
 
-class RunDetail(RunAnswer):
+class RunDetail(RunResponse):
     """A run with its end, as `ringfence runs show --json` prints it."""
 
     runtime: str | None
@@ -72,14 +70,14 @@ class RunDetail(RunAnswer):
     """The machine that holds the record, or the machine that answers for a stored copy."""
 
 
-class RecordAnswer(Answer):
+class RecordResponse(ResponseModel):
     """The record of a run: its summary and its verification."""
 
     run: RunDetail
-    verification: VerificationAnswer
+    verification: VerificationReport
 
 
-class ChangedFile(Answer):
+class ChangedFile(ResponseModel):
     """A file that a run changed."""
 
     path: str
@@ -93,7 +91,7 @@ class ChangedFile(Answer):
     """Why the file runs on the user's machine or is trusted there, if it is."""
 
 
-class DiffAnswer(Answer):
+class DiffResponse(ResponseModel):
     """The files that a run changed; a page of them."""
 
     run_id: str
@@ -113,7 +111,7 @@ class DiffAnswer(Answer):
     """Refs with the run's commits in the user's repository."""
 
 
-class LinesAnswer(Answer):
+class LinesResponse(ResponseModel):
     """Lines of the patch of one file; a page of them."""
 
     run_id: str
@@ -126,18 +124,7 @@ class LinesAnswer(Answer):
     """The numbers that the next lines of the file have before and after the change; null: no hunk has begun."""
 
 
-class ApplyRequest(BaseModel):
-    """How changes are applied, undone or rejected."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    force: bool = False
-    """Whether to overwrite files that were changed since; they are kept, and undoing brings them back."""
-    run_id: str | None = None
-    """The run whose changes the person saw; if they are not the ones in question, the request is refused with 409."""
-
-
-class AppliedAnswer(Answer):
+class AppliedResponse(ResponseModel):
     """What was written to the workspace."""
 
     run_id: str
@@ -148,7 +135,7 @@ class AppliedAnswer(Answer):
     """What was left out, and why."""
 
 
-class LoopAnswer(Answer):
+class LoopResponse(ResponseModel):
     """A loop of this machine."""
 
     id: str
@@ -162,14 +149,14 @@ class LoopAnswer(Answer):
     ended_ms: int | None
 
 
-class LimitsReport(Answer):
+class LimitsReport(ResponseModel):
     """How limits on memory, processes and CPU are enforced."""
 
     by: str
     reason: str
 
 
-class BackendReport(Answer):
+class BackendReport(ResponseModel):
     """A sandbox backend."""
 
     name: str
@@ -178,7 +165,7 @@ class BackendReport(Answer):
     """Why it cannot be used."""
 
 
-class MachineReport(Answer):
+class MachineReport(ResponseModel):
     """What a machine can run."""
 
     machine: str
