@@ -41,6 +41,7 @@ def _kept(crew: FleetFiles) -> tuple[str, str]:
     return job["state"], job["reason"]
 
 
+@pytest.mark.any_user  # rows of a database
 def test_a_worker_whose_row_is_gone_registers_again(crew: FleetFiles):
     """A live worker whose row was removed, for example while its machine slept, registers again and takes jobs."""
     _write(crew)
@@ -101,6 +102,7 @@ def test_a_job_that_outlasts_the_drain_begins_again_at_the_next_start(
     _begins_again(crew, job)
 
 
+@pytest.mark.any_user  # rows of a database; other stops are tried as both users
 def test_a_stop_queues_jobs_of_every_trigger_again(crew: FleetFiles):
     """Jobs of every trigger are queued again, not cancelled; claimed work stays claimed, and all jobs start again."""
     tasks = crew.home / "tasks"
@@ -143,6 +145,7 @@ def test_a_stop_queues_jobs_of_every_trigger_again(crew: FleetFiles):
     crew.waits(attempts, lambda found: found == after)
 
 
+@pytest.mark.any_user  # what a record says
 def test_a_run_that_its_daemons_death_ended_says_so(crew: FleetFiles):
     """The record of such a run gives another reason than that of a run which the user stopped."""
     _write_slow(crew)
@@ -189,6 +192,7 @@ def test_what_kills_its_worker_each_time_is_given_up(crew: FleetFiles):
     assert "in each of 1 attempts" in ended["reason"]
 
 
+@pytest.mark.any_user  # times; other stops are tried as both users
 def test_stopped_twice_it_does_not_wait(crew: FleetFiles):
     """`fleet down --now` does not wait, however long `drain` is; the job runs again at the next start."""
     _write_slow(crew, drain="1h")

@@ -11,6 +11,7 @@ from ringfence.fleet.client import open_client
 
 
 @pytest.mark.slow
+@pytest.mark.any_user  # requests on loopback; others are tried as both users
 def test_commands_are_equal_by_a_server(crew: FleetFiles, tmp_path: Path):
     """Through a server, lists, jobs, logs and status are the same, and commands change the same."""
     script = crew.script("well", {"tools": [{"run": "echo x > new.txt"}]}, {"text": "done"})
