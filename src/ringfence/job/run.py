@@ -36,6 +36,7 @@ from ringfence.sandbox.registry import examine
 from ringfence.sandbox.workspace.lock import WorkspaceBusy
 from ringfence.sandbox.workspace.open import Workspace, open_workspace
 from ringfence.sandbox.workspace.run import Finished, RunWorkspace, close, prepare
+from ringfence.sandbox.workspace.snapshot.diff import Diff
 from ringfence.secret import Redactor
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class JobRun:
         self.dir = run_dir(self.id)
         self.gates: dict[str, Gate] = {}
         """The gates of the open sandboxes, by sandbox id."""
+        self.diff: Diff | None = None
+        """What the work changed in files; None: nothing was kept."""
         self._request = request
         self._ends_on_sigterm = ends_on_sigterm
         self._when_cancelled = when_cancelled
@@ -168,6 +171,8 @@ class JobRun:
                     work = await delivery.export_work() if self._request.keeps_work else None
                     if work is None:
                         await delivery.discard_work()
+                    else:
+                        self.diff = work.diff
                     return await self._decide_outcome(outcome, delivery, work)
             # Only reached when the second interrupt cancelled the scope.
             return Outcome(JobState.CANCELLED, f"{self._stops.reason}, at once")

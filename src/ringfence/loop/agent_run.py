@@ -17,6 +17,7 @@ from ringfence.loop.settings import RoleName
 from ringfence.loop.state import ENDS_LOOP, FAULTS, LoopEnd, LoopState
 from ringfence.loop.steps import run_once
 from ringfence.loop.story_commits import StoryCommits
+from ringfence.sandbox.workspace.snapshot.diff import Diff
 
 
 @frozen
@@ -56,6 +57,8 @@ class AgentResult:
     at_s: int
     """When the run ended, in whole seconds since the epoch."""
     model: str
+    diff: Diff | None = None
+    """What the agent changed in files; None: only the run's checkpoints say it, as another process did the run."""
 
 
 class AgentRuns:
@@ -69,6 +72,8 @@ class AgentRuns:
     def __init__(self, loop: Loop, commits: StoryCommits) -> None:
         self._loop = loop
         self._commits = commits
+        self._diffs: dict[str, Diff | None] = {}
+        """What the last run changed in files, by the run's id."""
 
     async def run(self, key: StepKey, task: Task) -> AgentResult:
         """Run a role's agent on its task, or return the result of the step if it was completed before.
@@ -82,7 +87,8 @@ class AgentRuns:
         assert step.run_id is not None
         assert step.ended_ms is not None
         complaint, answer = step.result.get("complaint"), step.result.get("answer")
-        return AgentResult(step.run_id, complaint, answer, step.ended_ms // 1000, step.model)
+        diff = self._diffs.get(step.run_id)
+        return AgentResult(step.run_id, complaint, answer, step.ended_ms // 1000, step.model, diff)
 
     async def _try(self, key: StepKey, task: Task) -> StepRow:
         loop, store = self._loop, self._loop.store
@@ -100,6 +106,7 @@ class AgentRuns:
             schema=task.schema,
             keeps_work=not task.must_answer,
         )
+        self._diffs = {run_id: end.diff}
         fault, result = _classify_end(end, task)
         used_up = loop.used_up(spent.and_more(end.tokens, end.cost_usd))
         hit_loop_limit = end.state is JobState.LIMIT and used_up is not None  # not the attempt's fault

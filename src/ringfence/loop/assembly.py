@@ -12,7 +12,8 @@ from ringfence.frozen import frozen
 from ringfence.journal import run_dir
 from ringfence.loop.repository import Change, Tree, changes_between
 from ringfence.loop.story import names_path
-from ringfence.sandbox.workspace.record import WorkRecord, has_record, load_record, open_store
+from ringfence.sandbox.workspace.record import has_record, load_record, open_store
+from ringfence.sandbox.workspace.snapshot.diff import Diff
 
 _FILES = (0o100644, 0o100755)
 _DATA = frozenset({"fixtures", "__fixtures__", "data", "testdata", "resources"})
@@ -33,32 +34,23 @@ class Assembled:
     """Changes that cannot be left out: of tests in files of product code, and those that no diff shows."""
 
 
-async def run_changes(run_id: str) -> list[Change]:
+async def run_changes(run_id: str, diff: Diff | None) -> list[Change]:
     """Return the changes that a run made, except caches, relative to the directory that the loop works in.
+
+    Args:
+        run_id: The run.
+        diff: What the run changed in files, if this process did the run.
 
     Raises:
         WorkRefused: They exceed the limits for a commit.
     """
-    record = _workspace_record(run_id)
-    if record is None or record.after is None:
-        return []
-    store = open_store(record, state_dir())
-    changes = await changes_between(store, record.start or record.before, record.after)
-    return [change for change in changes if not is_cache(os.fsdecode(change.path))]
-
-
-async def changed_paths(run_id: str) -> list[str]:
-    """Return the paths of files that a run changed or removed."""
-    record = _workspace_record(run_id)
-    if record is None or record.after is None:
-        return []
-    store = open_store(record, state_dir())
-    return [*map(os.fsdecode, await store.changed_paths(record.start or record.before, record.after))]
-
-
-def _workspace_record(run_id: str) -> WorkRecord | None:
     directory = run_dir(run_id)
-    return load_record(directory) if has_record(directory) else None
+    record = load_record(directory) if has_record(directory) else None
+    if record is None or record.after is None:
+        return []
+    store = open_store(record, state_dir())
+    changes = await changes_between(store, record.before, record.after, diff)
+    return [change for change in changes if not is_cache(os.fsdecode(change.path))]
 
 
 def only_tests(changes: Sequence[Change], conventions: Conventions) -> tuple[list[Change], list[str]]:

@@ -239,7 +239,7 @@ async def _changes(result: AgentResult) -> list[Change]:
         Rejected: There are no changes, or more than a commit may contain.
     """
     try:
-        found = await run_changes(result.run_id)
+        found = await run_changes(result.run_id, result.diff)
     except WorkRefused as exc:
         raise Rejected([str(exc)]) from exc
     if not found:

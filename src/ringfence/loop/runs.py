@@ -15,6 +15,7 @@ from ringfence.job.resolution import resolved_agent_request
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
 from ringfence.job.store import JobStore
+from ringfence.sandbox.workspace.snapshot.diff import Diff
 
 
 @frozen
@@ -31,6 +32,8 @@ class AgentEnd:
     structured: Any = None
     tokens: int = 0
     cost_usd: float = 0.0
+    diff: Diff | None = None
+    """What the agent changed in files; None: nothing was kept."""
     is_misconfigured: bool = False
     """Whether the model's API rejected the request as invalid without ever answering."""
 
@@ -135,6 +138,7 @@ class Runs:
             result.structured_output,
             tokens,
             cost,
+            run.diff,
             is_misconfigured=result.cause == "request_refused" and not tokens,
         )
 

@@ -58,3 +58,12 @@ def test_no_secret_is_kept_of_what_checks_and_roles_said(tmp_path: Path):
     ]
     assert len(kept) > 8
     assert [file for file in kept if SECRET.encode() in file.read_bytes()] == []
+
+
+def test_caches_of_checks_are_not_changes_of_their_runs(tmp_path: Path):
+    """A check's sandbox is used once, so that what Python and test runners cache there is of no use later."""
+    project = Project.make(tmp_path, [story_of("one")], parts_of("one"))
+    assert project.start().returncode == 0
+    patches = [path.read_text() for path in (project.root / "state" / "runs").glob("*/work.patch")]
+    named = [line for patch in patches for line in patch.splitlines() if line.startswith("diff --git")]
+    assert sorted(line.rpartition("/")[2] for line in named) == ["one.py", "test_one.py"]

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ringfence.frozen import frozen
 from ringfence.loop.repository.refusal import NothingChanged, WorkRefused
+from ringfence.sandbox.workspace.snapshot.diff import Diff
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 from ringfence.sandbox.workspace.snapshot.walk import NO_FILE
 
@@ -61,13 +62,16 @@ class Change:
     """The id of contents that the loop's repository already has; `data` is then empty."""
 
 
-async def changes_between(store: SnapshotStore, before: str, after: str) -> list[Change]:
+async def changes_between(
+    store: SnapshotStore, before: str, after: str, diff: Diff | None = None
+) -> list[Change]:
     """Return the changes that a run made, from its checkpoints.
 
     Args:
         store: The store of the run's workspace.
         before: The checkpoint before the agent's work.
         after: The checkpoint after it.
+        diff: Their comparison, if the caller has it.
 
     Raises:
         WorkRefused: They exceed 200,000 files or 512 MiB, or the checkpoint does not hold some files.
@@ -75,7 +79,7 @@ async def changes_between(store: SnapshotStore, before: str, after: str) -> list
     lost = await _not_held(store, before, after)
     if lost:
         raise WorkRefused(lost)
-    blobs, gone = await store.changes(before, after)
+    blobs, gone = await store.changes(before, after, diff=diff)
     size, count = sum(blob.size for blob in blobs), len(blobs) + len(gone)
     if size > _READ_BYTES or count > _READ_FILES:
         raise WorkRefused(

@@ -81,6 +81,13 @@ class Diff:
     files: tuple[FileChange, ...] = ()
     unkept: tuple[UnkeptChange, ...] = ()
     """Changes that are in no patch; `with_unkept` adds them."""
+    lost: tuple[FileChange, ...] = ()
+    """Files that only the earlier snapshot holds, as the later one could not read them: they are in `unkept`, too."""
+
+    @property
+    def entries(self) -> list[tuple[bytes, int, str]]:
+        """Path, mode and object id of each file whose entry differs, as in the later snapshot; mode 0: it has none."""
+        return [(change.raw_path, change.mode, change.id) for change in (*self.files, *self.lost)]
 
     @property
     def insertions(self) -> int:
@@ -203,7 +210,7 @@ def with_unkept(diff: Diff, before: Memo, after: Memo) -> Diff:
     ]
     if MAX_MARKS in (len(before.marks), len(after.marks)):
         unkept.append(UnkeptChange("./", "unseen", f"more than {MAX_MARKS} files are not kept"))
-    return replace(diff, files=files, unkept=tuple(sorted(unkept, key=_rank)))
+    return replace(diff, files=files, unkept=tuple(sorted(unkept, key=_rank)), lost=tuple(lost))
 
 
 def _rank(change: UnkeptChange) -> tuple[bool, str]:

@@ -311,13 +311,20 @@ class SnapshotStore:
         result = await self._git.run(*command, output_limit_bytes=_LISTING_LIMIT_BYTES)
         return [read_line(line) for line in result.stdout.split(b"\0") if line]
 
-    async def changes(self, earlier: str, later: str) -> tuple[list[Blob], set[bytes]]:
+    async def changes(
+        self, earlier: str, later: str, *, diff: Diff | None = None
+    ) -> tuple[list[Blob], set[bytes]]:
         """Files of `later` that are new or changed since `earlier`, and the paths that only `earlier` holds.
+
+        Args:
+            earlier: The earlier snapshot.
+            later: The later snapshot.
+            diff: Their comparison, if the caller has it.
 
         Raises:
             InfrastructureFault: The store has lost one of them.
         """
-        changed = await self._changed(earlier, later)
+        changed = await self._changed(earlier, later) if diff is None else diff.entries
         found = [(path, mode, name) for path, mode, name in changed if mode]
         gone = {path for path, mode, _ in changed if not mode}
         if not found:
