@@ -9,7 +9,7 @@ from tests.loop.machine.project import Project, parts_of, story_of
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 _MOST_STATEMENTS = 120
 _MOST_OF_THE_LOOP = 65
-_MOST_GIT_PROCESSES = 60
+_MOST_GIT_PROCESSES = 35
 
 
 def test_a_trivial_story_takes_few_statements_and_git_processes(tmp_path: Path):

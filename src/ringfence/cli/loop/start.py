@@ -141,7 +141,7 @@ async def _run_to_end(
             started, effective=effective, settings=settings, runs=runs, notify=notify, is_resumed=is_resumed
         )
         tasks.cancel_scope.cancel()
-    await view.finish(problem=done.problem)
+    await view.finish(repository=started.repository, problem=done.problem)
     if done.problem is not None:
         raise done.problem
     if not done.row.state.publishes_passed and (settings.merge or settings.pr):

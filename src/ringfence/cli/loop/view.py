@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ringfence.loop.directory import LoopDirectory
     from ringfence.loop.report import LoopReport
     from ringfence.loop.report.model import StoryReport
+    from ringfence.loop.repository import LoopRepository
     from ringfence.loop.rows import EventRow, LoopRow
     from ringfence.loop.store import LoopStore
 
@@ -67,10 +68,13 @@ class LoopView:
 
         await follow_worker(self._directory, self.print_new)
 
-    async def finish(self, *, problem: "RingfenceError | None" = None) -> None:
+    async def finish(
+        self, *, repository: "LoopRepository | None" = None, problem: "RingfenceError | None" = None
+    ) -> None:
         """Print the remaining events and the summary of the loop.
 
         Args:
+            repository: The loop's repository, if this process has opened it.
             problem: Why the steps after the last story (merge, pull request) were not completed.
         """
         from ringfence.loop.report import build_report
@@ -80,7 +84,7 @@ class LoopView:
         if self._store is None:
             self.print_new()
         store = self._store or read_store(self._directory)
-        repository = open_repository(self._directory)
+        repository = repository or open_repository(self._directory)
         report = await build_report(self._directory, store, repository, plan_of(store), with_diffs=False)
         self._print_unless_closed(lambda: self._print_end(report, problem))
         if self._output_closed:

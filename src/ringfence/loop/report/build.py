@@ -15,8 +15,8 @@ from ringfence.loop.rejection import shorten_list
 from ringfence.loop.report.diff import (
     PATCH,
     PatchReader,
-    compare_commits,
     numbers_of,
+    read_diff,
     read_rejected,
     read_story,
 )
@@ -94,7 +94,7 @@ async def build_report(
     state, settings = state_of(directory, row), settings_of(row)
     tip = await _tip(repository, rows)
     compared = repository if with_changes else None
-    diff = await compare_commits(compared, row.base, tip) if compared is not None and tip else None
+    diff = await read_diff(compared, row.base, tip) if compared is not None and tip else None
     flagged = _flagged(change.path for change in diff.files) if diff is not None else []
     started = next((event.data for event in events if event.type == "loop.started"), None)
     return LoopReport(

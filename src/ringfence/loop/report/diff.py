@@ -17,7 +17,7 @@ from ringfence.loop.rows import REJECTED_BY_PERSON, StepRow, StoryRow
 from ringfence.loop.state import StoryState
 from ringfence.loop.store import LoopStore
 from ringfence.sandbox.workspace.git.command import GitBoundReached
-from ringfence.sandbox.workspace.snapshot.diff import Diff, compare_trees, parse_diff
+from ringfence.sandbox.workspace.snapshot.diff import Diff
 
 PATCH = "loop.patch"
 """The file with all of a loop's work, in the loop's directory."""
@@ -29,7 +29,6 @@ MAX_REPORT_LINES = 20_000
 _MAX_LINE_CHARS = 400
 _READ_BYTES = 8 * 1024**2
 """Limit for the part of a patch that a report reads."""
-_LISTING_BYTES = 64 * 1024**2
 _TOO_LARGE = "is larger than 256 MiB; look at it with git in the loop's branch"
 _OPTIONS = ("-r", "-p", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv")
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
@@ -121,12 +120,10 @@ def _rejected(store: LoopStore, story: str) -> list[StepRow]:
     return sorted(with_work, key=lambda step: (step.generation, step.attempt))
 
 
-async def compare_commits(repository: LoopRepository, base: str, commit: str) -> Diff | None:
+async def read_diff(repository: LoopRepository, base: str, commit: str) -> Diff | None:
     """The files that differ between two commits; None if the loop's repository no longer has them."""
     with suppress(RingfenceError):
-        return parse_diff(
-            await compare_trees(repository.git, base, commit, output_limit_bytes=_LISTING_BYTES)
-        )
+        return await repository.diff(base, commit)
     return None
 
 
@@ -153,8 +150,7 @@ async def read_story(repository: LoopRepository, row: StoryRow, reader: "PatchRe
             answer = await repository.git.run(*command, output_limit_bytes=_READ_BYTES)
             return await anyio.to_thread.run_sync(reader.read, answer.stdout)
         except GitBoundReached:
-            diff = await compare_commits(repository, *commits)
-            return None if diff is None else numbers_of(diff)
+            return numbers_of(await repository.diff(*commits))
     return None
 
 

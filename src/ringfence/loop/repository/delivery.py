@@ -8,6 +8,7 @@ file system monitor and settings of the repository, or of files that its configu
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import anyio
 
 from ringfence.frozen import frozen
 from ringfence.loop.repository.change import is_attributes, is_modules
-from ringfence.loop.repository.commit import identity
+from ringfence.loop.repository.commit import identity, list_files
 from ringfence.loop.repository.look import file_options
 from ringfence.loop.repository.refusal import DeliveryRefused
 from ringfence.loop.repository.repository_directory import RepositoryOrigin, ref_part
@@ -24,12 +25,12 @@ from ringfence.sandbox.workspace.git.command import LARGE, Git, GitBoundReached
 from ringfence.sandbox.workspace.git.commits import adopt_packs, unsafe_places
 from ringfence.sandbox.workspace.git.layout import read_small
 from ringfence.sandbox.workspace.git.packs import PackRefused, take_pack
+from ringfence.sandbox.workspace.snapshot.objects import Blob
 from ringfence.sandbox.workspace.tree import Tree
 
 _PACK_BYTES = 2 * 1024**3
 _PACK_S = 900.0
 _MERGE_S = 600.0
-_LISTING_BYTES = 512 * 1024**2
 _MESSAGE_CHARS = 600
 _SKIPLIST = "skiplist"
 _MAX_TREES = 1000
@@ -58,6 +59,8 @@ class BranchToDeliver:
     """Git on the loop's repository, under its lock."""
     origin: RepositoryOrigin
     tip: str
+    base_files: Sequence[Blob] = ()
+    """Every file of the commit that the loop started from."""
 
     @property
     def ref(self) -> str:
@@ -168,7 +171,7 @@ async def _check_and_store(to_deliver: BranchToDeliver, source: Source, view: So
         output_limit_bytes=_PACK_BYTES,
     )
     git = view.git
-    await _write_skiplist(to_deliver, source, git.directory / _SKIPLIST)
+    await _write_skiplist(to_deliver.base_files, source, git.directory / _SKIPLIST)
     strict = (
         f"--strict=skiplist={_SKIPLIST}"  # relative to git's working directory: git splits a path at blanks
     )
@@ -189,13 +192,14 @@ async def _check_and_store(to_deliver: BranchToDeliver, source: Source, view: So
         ) from exc
 
 
-async def _write_skiplist(to_deliver: BranchToDeliver, source: Source, file: Path) -> None:
+async def _write_skiplist(base_files: Sequence[Blob], source: Source, file: Path) -> None:
     """Exempt the base's own files that git itself reads (`.gitattributes`, `.gitmodules`) from git's checks.
 
     The loop's agents did not write them.
     """
-    names = (await _files_read_by_git(to_deliver.git, to_deliver.origin.base)).values()
-    text = "".join(f"{name}\n" for name in names)
+    text = "".join(
+        f"{blob.id}\n" for blob in base_files if is_modules(_name(blob)) or is_attributes(_name(blob))
+    )
     await source.actor.call(
         lambda: file.write_text(text)
     )  # as the user, who could replace the file by a link
@@ -321,24 +325,16 @@ def _why_not_mergeable(source: Source) -> str | None:
 
 async def _why_converted(git: Git, tip: str) -> str | None:
     """Return why git converts files of a commit on checkout, which only the user's own git does correctly."""
-    for path, name in (await _files_read_by_git(git, tip)).items():
-        if is_attributes(path.rpartition("/")[2]):
-            why = _converting((await git.run("cat-file", "blob", name)).stdout, path)
+    for blob in await list_files(git, tip):
+        if is_attributes(_name(blob)):
+            why = _converting((await git.run("cat-file", "blob", blob.id)).stdout, os.fsdecode(blob.path))
             if why is not None:
                 return why
     return None
 
 
-async def _files_read_by_git(git: Git, commit: str) -> dict[str, str]:
-    """Map the files of a commit that git itself reads, in any spelling, to their blob ids."""
-    listed = await git.run("ls-tree", "-r", "-z", commit, output_limit_bytes=_LISTING_BYTES)
-    found = dict[str, str]()
-    for line in listed.stdout.split(b"\0"):
-        head, _, path = line.partition(b"\t")
-        name = path.rpartition(b"/")[2].decode("utf-8", "replace")
-        if is_modules(name) or is_attributes(name):
-            found[os.fsdecode(path)] = head.split(b" ")[2].decode("ascii")
-    return found
+def _name(file: Blob) -> str:
+    return file.path.rpartition(b"/")[2].decode("utf-8", "replace")
 
 
 def _converting(attributes: bytes, where: str) -> str | None:

@@ -34,8 +34,10 @@ class Look:
     """The commit that the loop would start from."""
     branch: str | None
     """The branch that HEAD is on, in full; None if it is on none."""
+    files: Sequence[Blob]
+    """Every file of the base."""
     tree: Tree
-    """The base's files, with paths relative to the directory that the loop works in."""
+    """The contents of the base's files, with paths relative to the directory that the loop works in."""
     notes: tuple[str, ...]
     """Notes for the user, one sentence each."""
 
@@ -66,6 +68,7 @@ async def look(path: Path, *, base: str | None = None) -> Look:
         source=source,
         base=commit,
         branch=view.branch if base is None else None,
+        files=files,
         tree=tree,
         notes=tuple(notes),
     )

@@ -49,9 +49,15 @@ from ringfence.removal import remove_tree
 from ringfence.sandbox.workspace.git.command import Git, GitBoundReached, write_clean_git_dir, write_git_dir
 from ringfence.sandbox.workspace.git.packs import copy_history
 from ringfence.sandbox.workspace.git.refs import Refs
+from ringfence.sandbox.workspace.snapshot.diff import Diff, compare_trees, parse_diff, parse_diff_and_patch
+from ringfence.sandbox.workspace.snapshot.objects import Blob
 
 _LISTING_BYTES = 512 * 1024**2
 _PATCH_BYTES = 256 * 1024**2
+_PATCH = (
+    *("--raw", "--numstat", "--no-abbrev", "-p", "--binary", "--full-index"),
+    *("--no-color", "--no-ext-diff", "--no-textconv"),
+)
 _MAX_TAGS = 10_000
 _MAX_WORKTREES = 256
 _MAX_CACHED = 16
@@ -73,8 +79,10 @@ class LoopRepository:
         self.origin = origin
         self._checked_out: dict[int, str] = {}
         """The commit that this process checked out in each worktree; no other process uses them at the same time."""
+        self._base_files: Sequence[Blob] | None = None
         self._trees: dict[str, Tree] = {}
         self._comparisons: dict[tuple[str, ...], bytes] = {}
+        self._diffs: dict[tuple[str, str], Diff] = {}
 
     @classmethod
     async def make(cls, found: Look, path: Path, *, loop: str) -> "LoopRepository":
@@ -100,6 +108,7 @@ class LoopRepository:
             )
         if made.base == found.base:
             _cache(made._trees, found.base, found.tree)
+            made._base_files = found.files
         return made
 
     @classmethod
@@ -287,6 +296,8 @@ class LoopRepository:
             base: The commit at which the story was started.
             tip: The last commit of its accepted code; a merge replays as many commits as are between the two.
         """
+        if merged == tip:  # it was not replayed
+            return base
         counted = await self.git.run("rev-list", "--count", f"{check_id(base)}..{check_id(tip)}")
         name = f"{check_id(merged)}~{int(counted.stdout)}"
         parsed = await self.git.run("rev-parse", "--verify", "--quiet", name)
@@ -311,13 +322,23 @@ class LoopRepository:
         listing = await self._compare(base, commit, "-z", "--name-only", limit_bytes=_LISTING_BYTES)
         return tuple(sorted(path for path in listing.split(b"\0") if path))
 
+    async def diff(self, base: str, commit: str) -> Diff:
+        """Return the files that differ between two commits."""
+        commits = (check_id(base), check_id(commit))
+        if commits not in self._diffs:
+            output = await compare_trees(self.git, *commits, output_limit_bytes=_LISTING_BYTES)
+            _cache(self._diffs, commits, parse_diff(output))
+        return self._diffs[commits]
+
     async def patch(self, base: str, commit: str) -> bytes | None:
         """Return the changes from one commit to another as a patch for `git apply`; None if it exceeds 256 MiB."""
-        options = ("-p", "--binary", "--full-index", "--no-color", "--no-ext-diff", "--no-textconv")
         try:
-            return await self._compare(base, commit, *options, limit_bytes=_PATCH_BYTES)
+            output = await self._compare(base, commit, *_PATCH, limit_bytes=_PATCH_BYTES)
         except GitBoundReached:
             return None
+        diff, patch = parse_diff_and_patch(output)
+        _cache(self._diffs, (base, commit), diff)
+        return patch
 
     async def _compare(self, base: str, commit: str, *options: str, limit_bytes: int) -> bytes:
         """Run `git diff-tree`. Short results are cached, since reviewer and judge read the same comparison."""
@@ -336,9 +357,20 @@ class LoopRepository:
             UsageError: The files contain more than 512 MiB.
         """
         if commit not in self._trees:
-            files = await list_files(self.git, check_id(commit))
+            files = await self._list_files(commit)
             _cache(self._trees, commit, await read_tree(self.git, files, inside=self.origin.inside_path))
         return self._trees[commit]
+
+    async def _list_files(self, commit: str) -> Sequence[Blob]:
+        """List every file of a commit; those of the base are listed once."""
+        if commit != self.base:
+            return await list_files(self.git, check_id(commit))
+        if self._base_files is None:
+            self._base_files = await list_files(self.git, commit)
+        return self._base_files
+
+    async def _to_deliver(self, git: Git) -> BranchToDeliver:
+        return BranchToDeliver(git, self.origin, await self.tip(), await self._list_files(self.base))
 
     async def deliver(self) -> Delivered:
         """Deliver the loop's branch to the user's repository as `ringfence/loop-<id>`.
@@ -352,7 +384,7 @@ class LoopRepository:
         """
         source = await self._find_source()
         async with self.directory.locked("loop") as git:
-            return await deliver(BranchToDeliver(git, self.origin, await self.tip()), source)
+            return await deliver(await self._to_deliver(git), source)
 
     async def is_delivered(self) -> bool:
         """Whether the loop's branch in the user's repository contains all of the loop's commits.
@@ -385,7 +417,7 @@ class LoopRepository:
         """
         source = await self._find_source()
         async with self.directory.locked("loop") as git:
-            to_deliver = BranchToDeliver(git, self.origin, await self.tip())
+            to_deliver = await self._to_deliver(git)
             return await merge_delivered(to_deliver, source, await deliver(to_deliver, source))
 
     async def _find_source(self) -> Source:

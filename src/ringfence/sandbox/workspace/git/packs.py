@@ -21,7 +21,7 @@ from ringfence.sandbox.workspace.git.command import LARGE, Git, write_clean_git_
 from ringfence.sandbox.workspace.git.layout import GitLayout, read_small
 from ringfence.sandbox.workspace.git.refs import Refs
 from ringfence.sandbox.workspace.run_as import Actor, scratch_directory
-from ringfence.sandbox.workspace.snapshot.objects import quoted
+from ringfence.sandbox.workspace.snapshot.objects import NAMES_AT, quoted
 from ringfence.sandbox.workspace.tree import Tree
 
 MAX_OBJECT_BYTES = 256 * 1024**2
@@ -54,19 +54,21 @@ async def take_pack(git: Git, pack: bytes, *, strict: str = "--strict") -> None:
     if not checked.ok:
         said = " ".join(checked.stderr.decode("utf-8", "replace").split())[:300]
         raise PackRefused(f"`git index-pack {strict}` rejected the objects: {said!r}")
-    name = checked.stdout.decode("ascii", "replace").split()[-1:]
+    (name,) = checked.stdout.decode("ascii", "replace").split()[-1:]
     folder = git.directory / "objects" / "pack"
-    index = await git.actor.call((folder / f"pack-{''.join(name)}.idx").read_bytes)
-    listed = await git.run("show-index", stdin=index)
-    names = [line.split(b" ")[1] for line in listed.stdout.splitlines()]
-    if len(names) > MAX_OBJECTS:
-        raise PackRefused(f"there are {len(names)} objects; the limit is {MAX_OBJECTS}")
-    await _check_sizes(git, names)
+    index = await git.actor.call((folder / f"pack-{name}.idx").read_bytes)
+    count, size = int.from_bytes(index[NAMES_AT - 4 : NAMES_AT]), len(name) // 2
+    if count > MAX_OBJECTS:
+        raise PackRefused(f"there are {count} objects; the limit is {MAX_OBJECTS}")
+    starts = range(NAMES_AT, NAMES_AT + count * size, size)
+    await _check_sizes(git, [index[start : start + size].hex() for start in starts])
 
 
-async def _check_sizes(git: Git, names: Sequence[bytes]) -> None:
-    wanted = b"\n".join((*names, b""))
-    sizes = await git.run("cat-file", "--batch-check=%(objectsize) %(objectname)", stdin=wanted)
+async def _check_sizes(git: Git, names: Sequence[str]) -> None:
+    wanted = "\n".join((*names, ""))
+    sizes = await git.run(
+        "cat-file", "--batch-check=%(objectsize) %(objectname)", stdin=wanted.encode("ascii")
+    )
     total = 0
     for line in sizes.stdout.decode("ascii", "replace").splitlines():
         size, _, name = line.partition(" ")

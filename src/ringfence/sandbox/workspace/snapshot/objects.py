@@ -23,8 +23,8 @@ from ringfence.sandbox.workspace.tree import GONE, Tree
 
 BATCH_BYTES = 32 * 1024**2
 _MAX_PACKS = 100
-_NAMES_AT = 8 + 256 * 4
-"""Offset of the object names in the index of a pack."""
+NAMES_AT = 8 + 256 * 4
+"""Offset of the object names in the index of a pack, behind their number (version 2, gitformat-pack(5))."""
 _FEW = 200
 """Number of objects: two hundred files, or fewer files and the directories above them."""
 _MANY = 200
@@ -185,11 +185,11 @@ def _is_in_index(index: Path, name: bytes) -> bool:
     with index.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[:8] != b"\xfftOc\0\0\0\2":
             return False
-        counts = struct.unpack(">256I", data[8:_NAMES_AT])
+        counts = struct.unpack(">256I", data[8:NAMES_AT])
         first, last = counts[name[0] - 1] if name[0] else 0, counts[name[0]]
         while first < last:
             middle = (first + last) // 2
-            found = data[_NAMES_AT + 20 * middle : _NAMES_AT + 20 * middle + 20]
+            found = data[NAMES_AT + 20 * middle : NAMES_AT + 20 * middle + 20]
             if found == name:
                 return True
             first, last = (middle + 1, last) if found < name else (first, middle)
