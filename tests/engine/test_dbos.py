@@ -107,14 +107,16 @@ async def test_an_executor_without_work_runs_no_dbos(tmp_path: Path):
     """DBOS, which polls the database, runs in an executor only while there is work, and starts again for more."""
     async with open_engine(f"sqlite:///{tmp_path / 'engine.db'}", workflows=workflows(_never)) as engine:
         at_first = _dbos_threads()
-        for number in range(2):
-            await engine.enqueue("echo", id=f"echo-{number}")
-            await until(engine, f"echo-{number}")
-            at_work = _dbos_threads()
-            with anyio.fail_after(60):
-                while _dbos_threads():  # noqa: ASYNC110 -- threads have no event to wait for
-                    await anyio.sleep(0.1)
-    assert (at_first, len(at_work) > 0) == ([], True)
+        await engine.enqueue("echo", id="first")
+        await until(engine, "first")
+        at_work = _dbos_threads()
+        with anyio.fail_after(60):
+            while _dbos_threads():  # noqa: ASYNC110 -- threads have no event to wait for
+                await anyio.sleep(0.1)
+        await engine.enqueue("echo", id="second")
+        await until(engine, "second")
+        again = _dbos_threads()
+    assert (at_first, len(at_work) > 0, len(again) > 0) == ([], True, True)
 
 
 def test_nothing_is_kept_but_json(tmp_path: Path):
