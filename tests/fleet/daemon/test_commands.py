@@ -297,6 +297,28 @@ def test_schedules_are_listed_paused_and_resumed(works: FleetFiles):
     assert next_at()["daily"] == times[0]
 
 
+def test_a_schedule_is_started_now(works: FleetFiles):
+    """`fleet schedules run` creates the job of a schedule, and the schedule is due when it was before."""
+    before = works.does("fleet", "schedules", "next", "timed/daily").out
+    job = works.ends(works.does("fleet", "schedules", "run", "timed/daily").out.strip())
+    assert (job["trigger"], job["trigger_name"]) == ("schedule", "daily")
+    assert works.does("fleet", "schedules", "next", "timed/daily").out == before
+
+
+def test_the_changes_of_a_job_are_shown_rejected_and_applied(works: FleetFiles):
+    """`job diff` prints the patch, `job reject` sets the changes aside, and `job apply` brings them in after all."""
+    job = works.ends(works.trigger("writes"))["id"]
+    assert "+++ b/made\n@@ -0,0 +1 @@\n+1\n" in works.does("job", "diff", job).out
+    assert works.does("job", "diff", job, "--stat").out.split() == ["added", "+1", "-0", "made"]
+    assert works.does("job", "reject", job).out == f"{job}: rejected\n"
+    assert works.does("job", "diff", job, "--stat").err == (
+        f"ringfence: these changes are rejected; `ringfence job apply {job}` brings them in\n"
+    )
+    assert works.does("job", "apply", job).out.splitlines() == ["made", f"{job}: applied"]
+    assert (works.project / "made").read_text() == "1\n"
+    (works.project / "made").unlink()
+
+
 def test_what_the_configuration_turns_off_stays_off(works: FleetFiles):
     """Enabling an agent, or resuming a schedule, that the configuration disables explains what to change there."""
     agent = works.does("fleet", "agents", "enable", "resting", "--json")

@@ -33,6 +33,7 @@ def test_commands_are_equal_by_a_server(crew: FleetFiles, tmp_path: Path):
             ["job", "show", job, "--json"],
             ["job", "logs", job],
             ["job", "logs", "--follow", job],
+            ["job", "diff", job],
             ["fleet", "status"],
             ["fleet", "agents", "ls", "--json"],
             ["fleet", "schedules", "ls"],

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import secrets
 import threading
 from typing import Any
@@ -51,6 +52,10 @@ def _waits(crew: FleetFiles, job: str) -> Any:
     crew.waits(lambda: crew.job(job)["state"], lambda state: state == "waiting")
     (question,) = [each for each in crew.client.get("inbox", open="true") if each["job"] == job]
     return question
+
+
+def _list(crew: FleetFiles) -> str:
+    return crew.does("inbox", "ls").out
 
 
 def _events(crew: FleetFiles, run: str) -> list[Any]:
@@ -189,10 +194,13 @@ def test_a_cancelled_job_takes_its_question_back(asks: FleetFiles):
 
 
 def test_the_agents_own_question_is_answered_by_a_message(asks: FleetFiles):
-    """An agent's own question needs an answer with a message, which the agent reads as the person's."""
+    """An agent's own question is listed in its words, and needs an answer with a message, which the agent reads."""
     job = asks.trigger("worded")
     question = _waits(asks, job)
     assert (question["kind"], question["rule"], question["text"]) == ("question", {}, "Which colour?")
+    assert re.search(
+        rf"^{question['id']}  worded +asks: Which colour\? +open, 6d 23h left$", _list(asks), re.MULTILINE
+    )
     refused = asks.run("inbox", "answer", question["id"], "allow")
     assert (refused.code, "--reply" in refused.err) == (2, True)
     asks.script("worded", {"text": "blue it is", "expect": {"last_user_text": "The person writes:\n\nblue"}})

@@ -113,6 +113,18 @@ def next_times(
     print_answer({"next": found}, found, json=json)
 
 
+def run_now(schedule: _Schedule, *, server: ServerOption = None, json: JsonOption = False) -> None:
+    """Start the job of a schedule now.
+
+    When the schedule fires next does not change. A paused schedule runs, too.
+    """
+    from ringfence.fleet.client import open_client
+
+    agent, name = _parts(schedule)
+    created = open_client(server).post("schedules", agent, name, "run")
+    print_answer(created, [created["job"]["id"]], json=json)
+
+
 def pause(schedule: _Schedule, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Pause a schedule."""
     from ringfence.fleet.client import open_client

@@ -33,7 +33,7 @@ def ls(
 
     found = open_reader(server=server).get("inbox", open=None if all_ else "true", agent=agent, limit=limit)
     rows = [
-        (each["id"], each["agent"], f"asks {each['asks']}", each["answer"] or _left(each["deadline"]))
+        (each["id"], each["agent"], _request_of(each), each["answer"] or _left(each["deadline"]))
         for each in found
     ]
     print_list({"questions": found}, ("question", "agent", "asks", "state"), rows, json=json)
@@ -142,11 +142,21 @@ def _lines(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _request_of(question: dict[str, Any]) -> str:
+    """What a question asks for: its rule, or the agent's own words where there is no rule."""
+    if question["kind"] == "question":
+        return f"asks: {question['text']}"
+    return f"asks {question['asks']}"
+
+
 def _left(deadline: str | None) -> str:
     """Return the time until a question is closed, as text for people."""
-    from ringfence.config.units import format_duration
-
     if deadline is None:
         return "open"
-    left_s = (datetime.fromisoformat(deadline) - datetime.now(UTC)).total_seconds()
-    return f"open, {format_duration(max(0, round(left_s)))} left"
+    left = datetime.fromisoformat(deadline) - datetime.now(UTC)
+    minutes = max(0, int(left.total_seconds())) // 60
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"open, {days}d {hours}h left"
+    return f"open, {hours}h {minutes}m left" if hours else f"open, {minutes}m left"

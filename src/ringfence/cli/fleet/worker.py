@@ -59,7 +59,10 @@ def worker(
     if not reads_stdin:
         settings |= {"labels": _checked_labels(label or []), "records": {"url": records} if records else None}
     if not url:
-        raise UsageError("RINGFENCE_FLEET_DATABASE is not set; give the fleet's database, postgresql://…")
+        raise UsageError(
+            "RINGFENCE_FLEET_DATABASE is not set; give the fleet's Postgres database, postgresql://…; the workers of a "
+            "fleet on SQLite are those that its daemon starts (`fleet.workers`)"
+        )
     anyio.run(_work, url, slots, settings, reads_stdin)
 
 

@@ -88,7 +88,10 @@ def inbox_hook(
             return refuse(403, str(exc))
         except RingfenceError as exc:
             log(f"webhook inbox: {exc}", event="webhook.failed")
-            return refuse(503, "the answer could not be stored; send it again")
+            return refuse(
+                503,
+                "the answer can be neither checked nor stored now; the fleet's log says why; send it again later",
+            )
         on_answer()
         return JSONResponse({"question": answered.id, "answer": answered.answer, "job": answered.job})
 

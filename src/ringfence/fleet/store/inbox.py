@@ -67,7 +67,7 @@ class Entry:
             rule = read_rule(self.kind, self.rule)
         except PolicyRefused:
             return "for something that no answer can grant"
-        return "an answer to its question" if rule is None else f"to {rule}"
+        return "for an answer to its question" if rule is None else f"to {rule}"
 
 
 def add_question_in(
@@ -221,7 +221,9 @@ def _check_allowed(entry: Entry, scope: GrantScope, reply: str) -> None:
     if scope == "agent":
         raise UsageError("the agent's own question asks for no rule; answer it for the run alone")
     if not reply.strip():
-        raise UsageError("the agent's own question needs a reply; give it by --reply TEXT")
+        raise UsageError(
+            "the agent's own question needs a reply; write one (`reply`, on the command line `--reply TEXT`)"
+        )
 
 
 def _lock(connection: Connection, entry_id: str) -> Entry:
