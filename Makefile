@@ -6,8 +6,8 @@
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 # Tests that need a container engine skip themselves with the reason; those that cost money run only by name.
-# Two more than there are cores: tests wait for deadlines and each other's processes most of their time.
-WORKERS ?= $(shell expr $$(nproc) + 2)
+# One more than there are cores: tests wait for deadlines and each other's processes much of their time.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 CHAOS_S ?= 1800
 JOBS ?= 1
 # Tests start ringfence hundreds of times: without bytecode each start compiles everything anew.
