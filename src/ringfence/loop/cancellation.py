@@ -5,11 +5,12 @@ from ringfence.job.request import Notify
 from ringfence.loop.completion import deliver_branch, finish_loop, is_delivered, record_end
 from ringfence.loop.control import send_cancel
 from ringfence.loop.directory import LoopDirectory
+from ringfence.loop.journal import open_with_record
 from ringfence.loop.plans import plan_from_json
 from ringfence.loop.repository import DeliveryRefused, LoopRepository
 from ringfence.loop.rows import DELIVERED
 from ringfence.loop.state import LoopEnd, LoopState
-from ringfence.loop.store import LoopStore, open_store
+from ringfence.loop.store import LoopStore
 
 _CANCELLED = LoopEnd(LoopState.CANCELLED, "cancelled")
 
@@ -35,7 +36,7 @@ async def cancel(directory: LoopDirectory, notify: Notify, *, is_named: bool) ->
             f"loop {directory.id} was asked to stop; `ringfence loop logs --follow {directory.id[-6:]}` shows when it "
             "has"
         )
-    with open_store(directory) as store:
+    with open_with_record(directory) as store:
         if store.loop.state.is_closed:
             ended = f"loop {directory.id} has ended already: {store.loop.state.value}"
             if is_named and store.loop.state is LoopState.CANCELLED:
@@ -62,7 +63,7 @@ async def deliver_before_removal(directory: LoopDirectory, notify: Notify, *, is
         DeliveryRefused: The user's repository cannot take the work, and `is_forced` is not set.
         InfrastructureFault: Git failed, and `is_forced` is not set; or the loop's database cannot be used.
     """
-    with open_store(directory) as store:
+    with open_with_record(directory) as store:
         state, error = store.loop.state, None
         if directory.repository_dir.is_dir():
             error = await _deliver_missing(directory, store)

@@ -16,11 +16,12 @@ from ringfence.frozen import frozen
 from ringfence.loop.completion import deliver_branch
 from ringfence.loop.configuration import restore_configuration
 from ringfence.loop.directory import LoopDirectory
+from ringfence.loop.journal import open_with_record
 from ringfence.loop.plans import plan_from_json, plan_to_json, with_mended
 from ringfence.loop.repository import Conflict, DeliveryRefused, LoopRepository, RepositoryRefused, Trailers
 from ringfence.loop.rows import ACCEPTED_BY_PERSON, REJECTED_BY_PERSON, StoryRow, describe_rejection
 from ringfence.loop.state import StoryState
-from ringfence.loop.store import LoopStore, now_ms, open_store
+from ringfence.loop.store import LoopStore, now_ms
 from ringfence.loop.story import Plan
 
 _MAX_SHOWN = 5
@@ -59,7 +60,7 @@ class _Decision:
 @contextmanager
 def _decide(directory: LoopDirectory, story: str) -> Iterator[_Decision]:
     """Open a loop and its repository for a decision about a story."""
-    with open_store(directory) as store:
+    with open_with_record(directory) as store:
         repository = LoopRepository.open(directory.repository_dir)
         yield _Decision(store, repository, store.story(story), plan_from_json(store.loop.plan))
 

@@ -1,7 +1,8 @@
 """Records the events of a loop in a journal like a run's, one for each round, which is sealed at the round's end."""
 
 import json
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -9,16 +10,17 @@ import msgspec
 from ringfence import __version__
 from ringfence.errors import RecordError
 from ringfence.events import AnyEvent, JobCreated, JobEnded, Usage
-from ringfence.journal import Journal, read, run_dir
+from ringfence.journal import Journal, find_last_event, read, run_dir, summarize
+from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.plans import plan_from_json
 from ringfence.loop.rows import EventRow, LoopRow
 from ringfence.loop.state import EXIT_CODES
-from ringfence.loop.store import LoopStore
+from ringfence.loop.store import LoopStore, open_store
 from ringfence.tool.text import replace_surrogates
 
 
 class LoopJournal:
-    """Appends the events of a loop to its journal.
+    """The journal of a loop's current round.
 
     Events are stored as rows first: events that a process which died did not append are appended by the next process.
 
@@ -28,7 +30,6 @@ class LoopJournal:
 
     def __init__(self, store: LoopStore) -> None:
         self._store, row = store, store.loop
-        self._began = time.monotonic()
         directory = run_dir(row.record_run_id)
         is_there = (directory / "journal.jsonl").exists()
         last = _last_number(directory) if is_there else 0
@@ -40,33 +41,41 @@ class LoopJournal:
 
         for event in store.events:
             if event.number > last:
-                self._append(event)
-        store.subscribe(self._append)
+                self.append(event)
 
-    def _append(self, event: EventRow) -> None:
+    def append(self, event: EventRow) -> None:
+        """Append an event that was stored as a row."""
         self._journal.append(_typed(event))
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close the journal; seal it if the loop has ended."""
         row = self._store.loop
-        try:
-            if row.state.is_end:
-                self._journal.append(
-                    JobEnded(
-                        state=row.state.value,
-                        exit_code=EXIT_CODES[row.state],
-                        reason=row.reason,
-                        usage=Usage(),
-                        cost_usd=self._store.spent.cost_usd,
-                        duration_s=round(time.monotonic() - self._began, 3),
-                    )
-                )
-                await self._journal.finish()
+        with self._journal as journal:
+            if not row.state.is_end:
                 return
-        except BaseException:
-            self._journal.close()
-            raise
-        self._journal.close()
+            if find_last_event(journal.run_dir, "job.ended") is None:
+                journal.append(_ended(row, self._store.spent.cost_usd))
+            journal.seal()
+
+
+@contextmanager
+def open_with_record(directory: LoopDirectory) -> Iterator[LoopStore]:
+    """Open a loop's rows for changes, as `open_store` does, and seal the record of a loop that has ended.
+
+    The process that stored the end may have died before it sealed the record.
+    """
+    with open_store(directory) as store:
+        _seal_record(store)
+        yield store
+        _seal_record(store)
+
+
+def _seal_record(store: LoopStore) -> None:
+    """Seal the record of the current round if the loop has ended; a damaged record stays as it is."""
+    directory = run_dir(store.loop.record_run_id)
+    if store.loop.state.is_end and directory.is_dir() and not summarize(directory).is_sealed:
+        with suppress(RecordError):
+            LoopJournal(store).close()
 
 
 def _created(row: LoopRow) -> JobCreated:
@@ -81,6 +90,17 @@ def _created(row: LoopRow) -> JobCreated:
         workspace=row.source,
         version=__version__,
         configuration=json.loads(row.configuration)["loop"],
+    )
+
+
+def _ended(row: LoopRow, cost_usd: float) -> JobEnded:
+    return JobEnded(
+        state=row.state.value,
+        exit_code=EXIT_CODES[row.state],
+        reason=row.reason,
+        usage=Usage(),
+        cost_usd=cost_usd,
+        duration_s=((row.ended_ms or row.started_ms) - row.started_ms) / 1000,
     )
 
 

@@ -21,13 +21,14 @@ from ringfence.journal import new_run_id
 from ringfence.loop.configuration import kept
 from ringfence.loop.credentials import check_credentials, check_roles
 from ringfence.loop.directory import LoopDirectory, loop_directories, new_loop_id
+from ringfence.loop.journal import open_with_record
 from ringfence.loop.plans import plan_from_json, plan_to_json
 from ringfence.loop.repository import Look, LoopRepository, Tree, look
 from ringfence.loop.rows import LoopRow, StepRow, StoryRow
 from ringfence.loop.selection import root_of
 from ringfence.loop.settings import CheckSettings, LoopSettings
 from ringfence.loop.state import LoopState, StoryState
-from ringfence.loop.store import LoopStore, create_database, now_ms, open_store, read_overview
+from ringfence.loop.store import LoopStore, create_database, now_ms, read_overview
 from ringfence.loop.story import Plan, Story, check_plan, questions
 
 _START_LOCK_S = 60.0
@@ -84,7 +85,7 @@ async def reopen(directory: LoopDirectory, settings: LoopSettings) -> AsyncItera
         ConfigurationError: None of its checks runs tests.
         RepositoryRemoved: Its repository was removed.
     """
-    with open_store(directory) as store:
+    with open_with_record(directory) as store:
         repository = LoopRepository.open(directory.repository_dir)
         yield StartedLoop(directory, store, repository, await _checks_of(repository, store.loop, settings))
 

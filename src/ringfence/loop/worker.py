@@ -1,6 +1,7 @@
 """Works on a loop in this process until the loop ends."""
 
 import anyio
+import anyio.to_thread
 
 from ringfence.config import Effective
 from ringfence.errors import InfrastructureFault, RingfenceError
@@ -73,13 +74,14 @@ async def work(
             started.checks,
         )  # fmt: skip
         record = LoopJournal(store)
+        store.subscribe(record.append)
         try:
             tasks.start_soon(_stop_at_deadline, loop)
             await _execute(loop)
             problem = await publish(loop)
         finally:
             with anyio.move_on_after(_CLOSE_S, shield=True):
-                await record.close()
+                await anyio.to_thread.run_sync(record.close)
             with anyio.CancelScope(shield=True):
                 if effective.settings.pool.size:
                     await drain_pool(directory.repository_dir)

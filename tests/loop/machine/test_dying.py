@@ -117,6 +117,20 @@ def test_a_loop_killed_at_any_one_write_comes_to_the_same_tree(tmp_path: Path, f
     assert number > first
 
 
+def test_the_record_of_an_end_is_sealed_by_the_next_process(tmp_path: Path):
+    """Killed when the loop's end was written down: `loop resume` finds nothing to do, and the record is whole then."""
+    project = _one(tmp_path)
+    assert project.start(command=dying("over", 1)).returncode == _KILLED
+    (directory,) = loop_directories(project.root / "state")
+    record = read_store(directory).loop.record_run_id
+    killed = project.run("runs", "verify", record)
+    assert (killed.returncode, "killed" in killed.stdout) == (ExitCode.CHECK_RED, True), killed
+    assert project.run("loop", "resume").returncode == 0
+    verified = project.run("runs", "verify", record)
+    assert (verified.returncode, "killed" in verified.stdout) == (0, False), verified
+    assert '"state":"succeeded"' in (project.root / "state" / "runs" / record / "journal.jsonl").read_text()
+
+
 def _demo(root: Path) -> Project:
     """The five stories of `make demo-loop`, on a copy of their project."""
     project = Project(root, state_environment(root))

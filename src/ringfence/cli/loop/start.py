@@ -162,6 +162,7 @@ async def _resume(
     loop_ref: str | None, limits: Mapping[str, Any], flags: "Sequence[Flag]", json: bool
 ) -> int:
     from ringfence.loop.completion import is_delivered
+    from ringfence.loop.journal import open_with_record
     from ringfence.loop.repository import LoopRepository
     from ringfence.loop.start import reopen
     from ringfence.loop.state import EXIT_CODES, LoopState
@@ -175,6 +176,8 @@ async def _resume(
     if has_nothing_left and await is_delivered(
         LoopRepository.open(directory.repository_dir), read_store(directory)
     ):
+        with open_with_record(directory):
+            pass  # seals the record, if the process that ended the loop died before
         if row.state is LoopState.SUCCEEDED:
             notify(f"loop {directory.id} has ended: {row.reason}; nothing is left to do")
             return int(EXIT_CODES[row.state])
