@@ -244,6 +244,23 @@ def test_an_answer_that_is_typed_survives_changes(page: Page, example: Example) 
     )
 
 
+def test_a_job_that_waits_leads_to_its_question(page: Page, example: Example) -> None:
+    """The page of a job that waits for a person has a link to the place in the inbox where the person answers."""
+    _settle(page, "inbox")
+    question = page.get_by_label("Question of bug-triage")
+    question.get_by_role("link", name="job ").click()
+    page.get_by_role("link", name="Answer it").click()
+    expect(page).to_have_url(re.compile(r"/inbox#of-"))
+    expect(page.locator(":target")).to_contain_text("asks to connect to api.github.com:443")
+
+
+def test_a_page_that_does_not_exist_leads_back(page: Page) -> None:
+    """An unknown address has a link to the dashboard."""
+    page.goto("nowhere")
+    page.get_by_role("link", name="Back to the dashboard").click()
+    expect(page.locator("h1")).to_have_text("Inbox")
+
+
 def test_a_question_is_answered(page: Page, example: Example) -> None:
     """A question shows the narrowest rule and the agent's words; once it is confirmed, the answer is stored."""
     asked: list[str] = []
@@ -403,7 +420,7 @@ def test_an_unknown_job_is_said_to_be_unknown(page: Page) -> None:
 def test_pages_fit_and_can_be_read(
     browser: Browser, signed_in: object, dashboard: Dashboard, example: Example, scheme: str, width: int
 ) -> None:
-    """No page is wider than the window, and text contrasts with its background, in both colour schemes."""
+    """No page is wider than the window, nor is a list on a phone, and text contrasts with its background."""
     context = browser.new_context(
         base_url=dashboard.url, color_scheme="dark" if scheme == "dark" else "light",
         viewport={"width": width, "height": 800},
@@ -413,6 +430,9 @@ def test_pages_fit_and_can_be_read(
     for path in (*_PAGES, *(f"jobs/{example.hostile}{part}" for part in _PARTS)):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        clipped = page.evaluate("""[...document.querySelectorAll('table.stack')]
+            .filter(each => each.scrollWidth > each.parentElement.clientWidth).length""")
+        assert clipped == 0 or width > 720, path
     ink, paper = (
         page.evaluate(f"getComputedStyle(document.body).{name}") for name in ("color", "backgroundColor")
     )

@@ -166,7 +166,8 @@ async def _form(request: Request) -> dict[str, str]:
 
 async def _unknown(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)
-    return render_problem(exc.status_code, "There is no such page", f"Nothing is at {request.url.path!r}.")
+    message = f"Nothing is at {request.url.path!r}."
+    return render_problem(exc.status_code, "There is no such page", message, back="/")
 
 
 async def _broken(_request: Request, exc: Exception) -> Response:

@@ -51,11 +51,18 @@ def render(
 
 
 def render_problem(
-    status: int, title: str, message: str, chrome: dict[str, Any] | None = None, path: str = ""
+    status: int,
+    title: str,
+    message: str,
+    chrome: dict[str, Any] | None = None,
+    path: str = "",
+    back: str = "",
 ) -> HTMLResponse:
-    """Render a page that says why a request was rejected."""
+    """Render a page that says why a request was rejected; `back` is the path of a page to go on with."""
     template = _environment().get_template("problem.html.j2")
-    text = template.render(title=title, message=message, chrome=chrome or _BARE, path=path, query={})
+    text = template.render(
+        title=title, message=message, chrome=chrome or _BARE, path=path, query={}, back=back
+    )
     return HTMLResponse(text.encode("utf-8", "backslashreplace"), status_code=status)
 
 

@@ -21,6 +21,7 @@ from ringfence.fleet.daemon.daemon import Daemon
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds, Budget
 from ringfence.fleet.store.attempts import Attempt, Attempts
 from ringfence.fleet.store.job import ACTIVE
+from ringfence.fleet.store.schedules import ScheduleStates
 from ringfence.fleet.store.spend import Usage
 from ringfence.fleet.store.tables import JOBS
 from ringfence.job.state import JobState
@@ -249,6 +250,15 @@ def test_a_schedule_runs_now(client: TestClient):
     client.post("/v1/schedules/a/hourly/pause")
     paused = {each["name"]: each for each in client.get("/v1/schedules").json()}["hourly"]
     assert (paused["is_paused"], paused["next_at"]) == (True, None)
+
+
+def test_the_last_due_time_of_a_schedule_is_one_that_came(client: TestClient, daemon: Daemon):
+    """A schedule whose due time was handled has it as its last one; a schedule that is new or was resumed has none."""
+    due = datetime(2026, 11, 28, 7, tzinfo=UTC)
+    resumed = due + timedelta(minutes=7, milliseconds=123)
+    anyio.run(ScheduleStates(daemon.database).mark_handled, [("a", "hourly", due), ("a", "daily", resumed)])
+    last = {each["name"]: each["last_at"] for each in client.get("/v1/schedules").json()}
+    assert last == {"hourly": "2026-11-28T07:00:00Z", "daily": None}
 
 
 def test_a_full_disk_is_why_jobs_wait(client: TestClient, monkeypatch: pytest.MonkeyPatch, daemon: Daemon):

@@ -138,7 +138,7 @@ class ScheduleResponse(ResponseModel):
     next_at: datetime | None
     """None: it is paused or disabled, or never due again."""
     last_at: datetime | None
-    """The last due time that was handled."""
+    """The last due time that was handled. None: none was since the schedule is new or was resumed."""
     is_paused: bool
     is_enabled: bool
     """False: its configuration, or that of its agent, disables it."""

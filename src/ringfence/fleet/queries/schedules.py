@@ -1,6 +1,6 @@
 """Reads schedules and their due times."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from ringfence.fleet.daemon.scheduler import PlannedSchedule, planned
 from ringfence.fleet.queries.models import ScheduleResponse
@@ -39,10 +39,20 @@ def _answer(
         name=each.name,
         when=each.schedule.describe(),
         next_at=next_at,
-        last_at=None if state is None else state.last_slot,
+        last_at=None if state is None else _due_time(each, state.last_slot),
         is_paused=is_paused,
         is_enabled=each.is_enabled,
     )
+
+
+def _due_time(each: PlannedSchedule, handled: datetime | None) -> datetime | None:
+    """The last due time that was handled.
+
+    None if it is not known: a schedule that is new, or was resumed, counts from that moment, which is no due time.
+    """
+    if handled is None or each.schedule.next_after(handled - timedelta(milliseconds=1)) != handled:
+        return None
+    return handled
 
 
 def next_due(schedules: list[ScheduleResponse], count: int) -> list[ScheduleResponse]:

@@ -37,7 +37,7 @@ async def show_spend(request: Request, api: ApiClient) -> Page:
     for row in found["spend"]:
         cost, count = totals.setdefault(row["agent"], [0.0, 0])
         totals[row["agent"]] = [cost + row["cost_usd"], count + row["tokens"]]
-    ranking = sorted(totals, key=lambda name: (-totals[name][0], name))
+    ranking = sorted(totals, key=lambda name: (-totals[name][0], -totals[name][1], name))
     return Page(
         "spend",
         {
@@ -96,13 +96,15 @@ def draw_plot(names: list[str], rows: list[dict[str, Any]], ranking: list[str]) 
                 )
             )
     every = max(1, len(names) // 10)
+    decimals = 3 if top < 0.1 else 2  # the middle line may be at half a cent
     return {
         "width": _WIDTH,
         "height": _HEIGHT,
         "left": _LEFT,
         "blocks": [block for block in blocks if block.height > 0],
         "rules": [
-            (_HEIGHT - _FOOT - part * (_HEIGHT - 2 * _FOOT), f"${top * part:,.2f}") for part in (0, 0.5, 1)
+            (_HEIGHT - _FOOT - part * (_HEIGHT - 2 * _FOOT), f"${top * part:,.{decimals}f}")
+            for part in (0, 0.5, 1)
         ],
         "names": [
             (_LEFT + (column + 0.5) * step, day[5:])
