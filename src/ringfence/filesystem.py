@@ -33,9 +33,9 @@ def kind_of(path: Path, mountinfo: str) -> str:
         first, _, second = line.partition(" - ")
         if len(first.split(" ")) < 5 or not second:
             continue
-        place = Path(_ESCAPED.sub(lambda found: chr(int(found[1], 8)), first.split(" ")[4]))
-        if path.is_relative_to(place) and len(place.parts) >= best:
-            best, kind = len(place.parts), second.split(" ")[0]
+        place = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), first.split(" ")[4]).rstrip("/")
+        if f"{path}/".startswith(f"{place}/") and len(place) >= best:
+            best, kind = len(place), second.split(" ")[0]
     return kind
 
 

@@ -21,8 +21,8 @@ from ringfence.fleet.config.model import RetentionSettings
 from ringfence.fleet.record_store import RecordStore
 from ringfence.fleet.retention import Retention
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
-from ringfence.fleet.store.agents import AgentStates
-from ringfence.fleet.store.attempts import Attempts
+from ringfence.fleet.store.agents import LastSession, set_last_session_in
+from ringfence.fleet.store.attempts import AttemptResult, Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job, NewJob, milliseconds
 from ringfence.fleet.store.jobs import Jobs
@@ -74,7 +74,7 @@ async def ended(database: Database, *, is_sealed: bool = True, is_followed: bool
         await journal.finish()
     else:
         journal.close()
-    done = await Attempts(database).end(attempt, JobState.SUCCEEDED)
+    done = await Attempts(database).end(attempt, AttemptResult(JobState.SUCCEEDED))
     assert done is not None
     if is_followed:
         await Jobs(database).follow(lambda _: [])
@@ -148,9 +148,8 @@ async def test_what_is_needed_stays(database: Database, engine: Engine, why: str
     """Jobs stay while their record is unsealed, followers are due, their session is resumable, or their hooks run."""
     job = await ended(database, is_sealed=why != "unsealed", is_followed=why != "not followed")
     if why == "session":
-        await AgentStates(database).remember_session(
-            "mender", run_id=job.run_id, host="h", at=datetime.now(UTC)
-        )
+        session = LastSession(job.run_id, "h", datetime.now(UTC))
+        await database.write(lambda connection: set_last_session_in(connection, "mender", session))
     if why == "hooks":
         await engine.enqueue("job", id=job.workflow_id)
     done = await Retention(database, engine).round(RetentionSettings(age=0.001))

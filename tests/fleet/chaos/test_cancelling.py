@@ -10,7 +10,7 @@ from tests.postgres import cluster
 
 from ringfence.errors import UsageError
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
-from ringfence.fleet.store.attempts import Attempts
+from ringfence.fleet.store.attempts import AttemptResult, Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import NewJob
 from ringfence.fleet.store.jobs import Jobs
@@ -55,8 +55,8 @@ async def _race(database: Database) -> tuple[str, JobState]:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(cancel)
-        tasks.start_soon(lambda: attempts.end(attempt, JobState.UNVERIFIED))
-    assert await attempts.end(attempt, JobState.FAILED) is None
+        tasks.start_soon(lambda: attempts.end(attempt, AttemptResult(JobState.UNVERIFIED)))
+    assert await attempts.end(attempt, AttemptResult(JobState.FAILED)) is None
     assert not await jobs.end(job.id, JobState.INFRASTRUCTURE, reason="too late")
     ended = await jobs.get(job.id)
     assert ended is not None

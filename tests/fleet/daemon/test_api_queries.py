@@ -19,7 +19,7 @@ from ringfence.fleet.api.app import create_local_app
 from ringfence.fleet.api.context import ApiContext
 from ringfence.fleet.daemon.daemon import Daemon
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds, Budget
-from ringfence.fleet.store.attempts import Attempt, Attempts
+from ringfence.fleet.store.attempts import Attempt, AttemptResult, Attempts
 from ringfence.fleet.store.job import ACTIVE
 from ringfence.fleet.store.schedules import ScheduleStates
 from ringfence.fleet.store.spend import Usage
@@ -78,7 +78,7 @@ def _run(daemon: Daemon, job_id: str, state: JobState, usage: Usage | None = Non
         attempts = Attempts(daemon.database)
         attempt = await attempts.begin(job_id, worker="w1", host="east")
         assert attempt is not None
-        await attempts.end(attempt, state, reason="because", spent=usage)
+        await attempts.end(attempt, AttemptResult(state, reason="because", spent=usage or Usage()))
 
     anyio.run(run)
 
@@ -154,7 +154,9 @@ def test_allowed_tokens_are_those_of_all_attempts(client: TestClient, daemon: Da
     assert tokens() == (0, 900)
     first = anyio.run(begin, 300)
     assert tokens() == (300, 800)
-    again = partial(Attempts(daemon.database).end, first, JobState.INFRASTRUCTURE, retry_at=now)
+    again = partial(
+        Attempts(daemon.database).end, first, AttemptResult(JobState.INFRASTRUCTURE), retry_at=now
+    )
     anyio.run(again)
     anyio.run(begin, 200)
     assert tokens() == (500, 800)

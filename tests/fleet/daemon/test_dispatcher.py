@@ -14,7 +14,7 @@ from ringfence.engine.client import Engine
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.daemon.dispatcher import Dispatcher
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
-from ringfence.fleet.store.attempts import Attempts
+from ringfence.fleet.store.attempts import AttemptResult, Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job, NewJob
 from ringfence.fleet.store.jobs import Jobs
@@ -81,7 +81,9 @@ async def test_a_job_that_waits_for_its_next_attempt_is_not_lost(
         async def end() -> None:
             if is_retried:
                 await attempts.end(
-                    attempt, JobState.INFRASTRUCTURE, reason="its sandbox was killed", retry_at=later
+                    attempt,
+                    AttemptResult(JobState.INFRASTRUCTURE, reason="its sandbox was killed"),
+                    retry_at=later,
                 )
 
         engine.worker_ends = end

@@ -14,7 +14,7 @@ from tests.ports import kept_port
 from ringfence.fleet.client import socket_path
 from ringfence.fleet.daemon.daemon import Daemon
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
-from ringfence.fleet.store.attempts import Attempts
+from ringfence.fleet.store.attempts import AttemptResult, Attempts
 from ringfence.fleet.store.job import Job, NewJob
 from ringfence.fleet.store.spend import Usage
 from ringfence.fleet.submission import JobRequest
@@ -57,7 +57,7 @@ async def ended(daemon: Daemon, agent: str, state: JobState, spent: Usage, *, pr
     attempts = Attempts(daemon.database)
     attempt = await attempts.begin(job.id, worker="w", host="h")
     assert attempt is not None
-    done = await attempts.end(attempt, state, spent=spent)
+    done = await attempts.end(attempt, AttemptResult(state, spent=spent))
     assert done is not None
     return done
 

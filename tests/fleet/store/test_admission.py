@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from ringfence.errors import UsageError
 from ringfence.fleet.store.admission import Admission, Admitted, AgentBounds, Bounds, Budget, Rate
-from ringfence.fleet.store.attempts import Attempts
+from ringfence.fleet.store.attempts import AttemptResult, Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import NewJob
 from ringfence.fleet.store.jobs import Jobs
@@ -53,7 +53,8 @@ class Queue:
         """Run a job to its end."""
         attempt = await Attempts(self.database).begin(job, worker="w", host="h")
         assert attempt is not None
-        await Attempts(self.database).end(attempt, JobState.SUCCEEDED, spent=Usage(**spent))  # type: ignore[arg-type]
+        result = AttemptResult(JobState.SUCCEEDED, spent=Usage(**spent))  # type: ignore[arg-type]
+        await Attempts(self.database).end(attempt, result)
 
 
 @pytest.fixture
@@ -209,9 +210,8 @@ async def test_a_retry_has_what_its_job_has_left(queue: Queue):
     await queue.admit(agents)
     attempt = await Attempts(queue.database).begin(job, worker="w", host="h")
     assert attempt is not None
-    await Attempts(queue.database).end(
-        attempt, JobState.INFRASTRUCTURE, spent=Usage(tokens=60), retry_at=NOON - timedelta(hours=1)
-    )
+    lost = AttemptResult(JobState.INFRASTRUCTURE, spent=Usage(tokens=60))
+    await Attempts(queue.database).end(attempt, lost, retry_at=NOON - timedelta(hours=1))
     assert [each.allowed_tokens for each in (await queue.admit(agents)).jobs] == [40]
 
 

@@ -9,7 +9,7 @@ from tests.fleet.store.test_jobs import new, started
 
 from ringfence.errors import PolicyRefused, UsageError
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds, Budget
-from ringfence.fleet.store.attempts import Attempt, Attempts
+from ringfence.fleet.store.attempts import Attempt, AttemptResult, Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.grants import Grants
 from ringfence.fleet.store.inbox import AlreadyAnswered, AskedQuestion, Entry, Inbox
@@ -31,14 +31,16 @@ async def _began(database: Database, job: Job) -> Attempt:
 
 
 async def _asked(
-    database: Database, *, deadline_s: float = 60, spent: Usage | None = None
+    database: Database,
+    *,
+    deadline_s: float = 60,
+    spent: Usage = Usage(),  # noqa: B008 -- it is frozen
 ) -> tuple[Job, Entry]:
     """Return a job that waits, and its question."""
     job = await started(database)
     asked = AskedQuestion(Question("host", RULE, "why not"), deadline_s)
-    ended = await Attempts(database).end(
-        await _began(database, job), JobState.BLOCKED, reason="it asks", spent=spent, asked=asked
-    )
+    result = AttemptResult(JobState.BLOCKED, "it asks", spent, asked)
+    ended = await Attempts(database).end(await _began(database, job), result)
     assert ended is not None
     (entry,) = [each for each in await Inbox(database).list(is_open=True) if each.job == job.id]
     return ended, entry
@@ -70,7 +72,7 @@ async def test_an_allowed_job_is_queued_with_its_grant(database: Database):
     answered = await Inbox(database).answer(entry.id, "allow", by="ann", reply="go\0")
     assert (answered.answer, answered.scope, answered.answered_by) == ("allow", "run", "ann")
     assert await _state(database, job) is JobState.QUEUED
-    (grant,) = await Grants(database).of_job(job.id)
+    (grant,), _ = await Grants(database).of_job(job)
     assert (grant.question, grant.run, grant.rule, grant.by, grant.reply) == (
         entry.id, entry.run_id, RULE, "ann", "go\ufffd",
     )  # fmt: skip
@@ -95,7 +97,7 @@ async def test_a_question_takes_one_answer(database: Database):
     ended = await Jobs(database).get(job.id)
     assert ended is not None
     assert (ended.state, ended.reason) == (JobState.BLOCKED, "denied by ann")
-    assert await Grants(database).of_job(job.id) == []
+    assert await Grants(database).of_job(job) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,7 @@ async def test_a_job_that_is_cancelled_while_it_works_asks_nothing(database: Dat
     attempt = await _began(database, job)
     await Jobs(database).request_cancel(job.id, reason="by hand")
     asked = AskedQuestion(Question("host", RULE, ""), 60)
-    ended = await Attempts(database).end(attempt, JobState.BLOCKED, asked=asked)
+    ended = await Attempts(database).end(attempt, AttemptResult(JobState.BLOCKED, asked=asked))
     assert ended is not None
     assert (ended.state, await Inbox(database).list()) == (JobState.CANCELLED, [])
 
@@ -175,9 +177,9 @@ async def test_a_granted_limit_is_what_admission_goes_by(database: Database, sco
     job = await started(database)
     question = Question("budget", {"limit": "tokens", "to": 250}, "")
     attempt = await _began(database, job)
-    await Attempts(database).end(
-        attempt, JobState.BLOCKED, spent=Usage(120, 0.0), asked=AskedQuestion(question, 60)
-    )
+    asked = AskedQuestion(question, 60)
+    result = AttemptResult(JobState.BLOCKED, spent=Usage(120, 0.0), asked=asked)
+    await Attempts(database).end(attempt, result)
     (entry,) = await Inbox(database).list(is_open=True)
     await Inbox(database).answer(entry.id, "allow", by="ann", scope=scope)
     later = (await Jobs(database).add(new()))[0]

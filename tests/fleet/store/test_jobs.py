@@ -16,7 +16,7 @@ from tests.cases import examples
 
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
-from ringfence.fleet.store.attempts import Attempt, Attempts
+from ringfence.fleet.store.attempts import Attempt, AttemptResult, Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.insertion import QueueFull
 from ringfence.fleet.store.job import Job, NewJob
@@ -57,7 +57,7 @@ async def test_no_reason_keeps_a_job_from_its_end(database: Database, written: s
     job = await started(database)
     attempt = await Attempts(database).begin(job.id, worker="w", host="h")
     assert attempt is not None
-    ended = await Attempts(database).end(attempt, JobState.FAILED, reason=f"<{written}>")
+    ended = await Attempts(database).end(attempt, AttemptResult(JobState.FAILED, f"<{written}>"))
     assert ended is not None
     assert (ended.state, ended.reason) == (JobState.FAILED, "<\ufffd>")
 
@@ -136,9 +136,9 @@ async def test_a_fenced_attempt_changes_nothing(database: Database):
     young = await attempts.begin(job.id, worker="b", host="h")
     assert old is not None
     assert young is not None
-    assert await attempts.end(old, JobState.SUCCEEDED) is None
+    assert await attempts.end(old, AttemptResult(JobState.SUCCEEDED)) is None
     assert not await attempts.report(old, Usage(tokens=5))
-    ended = await attempts.end(young, JobState.FAILED, reason="no")
+    ended = await attempts.end(young, AttemptResult(JobState.FAILED, reason="no"))
     assert ended is not None
     assert (ended.state, ended.attempt, ended.reason) == (JobState.FAILED, 2, "no")
 
@@ -149,8 +149,8 @@ async def test_an_attempt_that_has_ended_changes_nothing(database: Database):
     job = await started(database)
     attempt = await attempts.begin(job.id, worker="a", host="h")
     assert attempt is not None
-    assert await attempts.end(attempt, JobState.FAILED, reason="no") is not None
-    assert await attempts.end(attempt, JobState.SUCCEEDED) is None
+    assert await attempts.end(attempt, AttemptResult(JobState.FAILED, reason="no")) is not None
+    assert await attempts.end(attempt, AttemptResult(JobState.SUCCEEDED)) is None
     assert not await attempts.report(attempt, Usage(tokens=5))
     (kept,) = await Jobs(database).list()
     assert (kept.state, kept.reason, kept.tokens) == (JobState.FAILED, "no", 0)
@@ -165,7 +165,9 @@ async def test_what_all_attempts_used_is_the_jobs(database: Database):
     assert await attempts.report(first, Usage(tokens=10, cost_usd=0.5))
     second = await attempts.begin(job.id, worker="b", host="h")
     assert second is not None
-    ended = await attempts.end(second, JobState.UNVERIFIED, spent=Usage(tokens=3, cost_usd=0.25))
+    ended = await attempts.end(
+        second, AttemptResult(JobState.UNVERIFIED, spent=Usage(tokens=3, cost_usd=0.25))
+    )
     assert ended is not None
     assert (ended.tokens, ended.cost_usd) == (13, 0.75)
 
@@ -179,7 +181,7 @@ async def test_cancelled_while_it_runs(database: Database):
         assert attempt is not None
         assert (await jobs.request_cancel(job.id, reason="by hand")).state is JobState.RUNNING
         assert not await attempts.report(attempt, Usage())
-        ended = await attempts.end(attempt, said, retry_at=NOW + timedelta(hours=1))
+        ended = await attempts.end(attempt, AttemptResult(said), retry_at=NOW + timedelta(hours=1))
         assert ended is not None
         assert ended.state is kept
 
@@ -214,7 +216,7 @@ async def test_who_cancels_first_is_told_as_the_reason(database: Database):
     assert attempt is not None
     for reason in ("by hand", "replaced by job x"):
         await jobs.request_cancel(job.id, reason=reason)
-    ended = await attempts.end(attempt, JobState.FAILED)
+    ended = await attempts.end(attempt, AttemptResult(JobState.FAILED))
     assert ended is not None
     assert ended.reason == "by hand"
 
@@ -276,7 +278,7 @@ async def test_a_retry_waits_for_its_time(database: Database):
     attempt = await attempts.begin(job.id, worker="a", host="h")
     assert attempt is not None
     later = datetime.now(UTC) + timedelta(hours=1)
-    back = await attempts.end(attempt, JobState.INFRASTRUCTURE, reason="gone", retry_at=later)
+    back = await attempts.end(attempt, AttemptResult(JobState.INFRASTRUCTURE, reason="gone"), retry_at=later)
     assert back is not None
     assert back.state is JobState.QUEUED
     admission = Admission(database)
@@ -396,7 +398,7 @@ class Life(RuleBasedStateMachine):
 
         async def act() -> Job | None:
             return await Attempts(self.database).end(
-                attempt, state, retry_at=datetime.now(UTC) if again else None
+                attempt, AttemptResult(state), retry_at=datetime.now(UTC) if again else None
             )
 
         ended = anyio.run(act)

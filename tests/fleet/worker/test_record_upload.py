@@ -11,7 +11,7 @@ from tests.journal.conftest import conversation
 
 from ringfence.fleet.record_store import RecordStore
 from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds
-from ringfence.fleet.store.attempts import Attempt, Attempts
+from ringfence.fleet.store.attempts import Attempt, AttemptResult, Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import NewJob
 from ringfence.fleet.store.jobs import Jobs
@@ -73,7 +73,7 @@ async def test_ended_attempts_of_this_machine_are_uploaded(database: Database, s
     for attempt in (ended, running):
         record(attempt)
     for attempt in (ended, lost, other):
-        await Attempts(database).end(attempt, JobState.SUCCEEDED)
+        await Attempts(database).end(attempt, AttemptResult(JobState.SUCCEEDED))
     upload = RecordUpload(database, store, host=HOST, log=lambda *_args, **_fields: None)
     assert await upload.sweep() == 2
     assert await stored(database) == {

@@ -28,6 +28,17 @@ class AgentState:
     session_used_at: datetime | None = None
 
 
+@dataclass(frozen=True)
+class LastSession:
+    """The session that an agent used last."""
+
+    run_id: str | None
+    """The run that has it; None if no later job can resume it."""
+    host: str
+    """The machine that has it."""
+    used_at: datetime
+
+
 class AgentStates:
     """The agents in a database."""
 
@@ -60,16 +71,16 @@ class AgentStates:
 
     async def enable(self, name: str, *, is_enabled: bool) -> None:
         """Enable or disable an agent: the jobs of a disabled agent stay in the queue."""
-        await self._set(name, is_enabled=is_enabled)
+        await self._database.write(lambda connection: _set_in(connection, name, {"is_enabled": is_enabled}))
 
-    async def remember_session(self, name: str, *, run_id: str | None, host: str, at: datetime) -> None:
-        """Store the run whose session an agent used last; None removes it."""
-        await self._set(name, session_run_id=run_id, session_host=host, session_used_ms=milliseconds(at))
 
-    async def _set(self, name: str, **values: object) -> None:
-        def act(connection: Connection) -> None:
-            done = connection.execute(update(AGENTS).where(AGENTS.c.name == name).values(**values))
-            if not done.rowcount:
-                connection.execute(insert(AGENTS).values(name=name, **values))
+def set_last_session_in(connection: Connection, name: str, session: LastSession) -> None:
+    """Store the session that an agent used last, within a transaction."""
+    used = {"session_host": session.host, "session_used_ms": milliseconds(session.used_at)}
+    _set_in(connection, name, {"session_run_id": session.run_id, **used})
 
-        await self._database.write(act)
+
+def _set_in(connection: Connection, name: str, values: Mapping[str, object]) -> None:
+    done = connection.execute(update(AGENTS).where(AGENTS.c.name == name).values(**values))
+    if not done.rowcount:
+        connection.execute(insert(AGENTS).values(name=name, **values))

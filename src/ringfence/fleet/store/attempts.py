@@ -4,16 +4,17 @@ Every write of a worker names its attempt. Once another attempt has values, or t
 nothing and reports that: this fences a worker that was taken for dead.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, bindparam, case, func, insert, select, update
 
+from ringfence.fleet.store.agents import LastSession, set_last_session_in
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.inbox import AskedQuestion, add_question_in
 from ringfence.fleet.store.job import ACTIVE, DONE, Job, milliseconds, reason_of
-from ringfence.fleet.store.jobs import get_in, now_ms
+from ringfence.fleet.store.jobs import get_in, now_ms, put_blob_in
 from ringfence.fleet.store.spend import Usage, add_spend_in
 from ringfence.fleet.store.tables import ATTEMPTS, JOBS, WORKERS
 from ringfence.job.state import JobState
@@ -88,6 +89,24 @@ class Attempt:
     run_id: str
     counted_number: int = 1
     """The number of the attempt, not counting attempts whose worker was stopped or that ended with a question."""
+
+
+@dataclass(frozen=True)
+class AttemptResult:
+    """The result of an attempt."""
+
+    state: JobState
+    reason: str = ""
+    """The reason for the state, in a line."""
+    spent: Usage = field(default_factory=Usage)
+    asked: AskedQuestion | None = None
+    """The question with which the attempt ended: the job waits for the answer."""
+    has_changes: bool = False
+    """Whether the attempt left changes in a private copy, which a person may apply."""
+    answer: bytes | None = None
+    """The last text of the agent, in UTF-8; None if the agent did not run."""
+    session: LastSession | None = None
+    """The session that the attempt leaves to the agent's next job; None to leave what is stored."""
 
 
 @dataclass(frozen=True)
@@ -203,47 +222,39 @@ class Attempts:
         return await self._database.write(act)
 
     async def end(
-        self,
-        attempt: Attempt,
-        state: JobState,
-        *,
-        reason: str = "",
-        spent: Usage | None = None,
-        retry_at: datetime | None = None,
-        asked: AskedQuestion | None = None,
-        has_changes: bool = False,
+        self, attempt: Attempt, result: AttemptResult, *, retry_at: datetime | None = None
     ) -> Job | None:
         """End an attempt, and its job with it; None if the attempt is no longer the job's current one.
 
+        A job whose cancellation was requested is cancelled whatever the attempt's result, unless the attempt succeeded.
+
         Args:
             attempt: The attempt.
-            state: The end state. A job whose cancellation was requested is cancelled whatever the attempt's result,
-                unless the attempt succeeded.
-            reason: The reason, in a line.
-            spent: The usage of the attempt.
+            result: Its result, which is stored.
             retry_at: If given, the job is queued again until this time, instead of ending.
-            asked: A question with which the attempt ended: the job waits for the answer, instead of ending.
-            has_changes: Whether the attempt left changes in a private copy, which a person may apply if the job is done.
         """
 
         def act(connection: Connection) -> Job | None:
-            nonlocal reason
             job = get_in(connection, attempt.job, to_change=True)
             if job is None or not _is_current(job, attempt):
                 return None
-            now = now_ms()
-            _note(connection, job, attempt, spent or Usage())
-            ended = {"now": now, "as": state, "why": reason_of(reason), "counts": asked is None}
-            connection.execute(_END, {"of": attempt.job, "which": attempt.number, **ended})
-            if asked is not None and not job.is_cancel_asked:
-                add_question_in(connection, job.id, job.agent, attempt.number, attempt.run_id, asked)
+            now, reason = now_ms(), result.reason
+            _note(connection, job, attempt, result.spent)
+            ended = {"as": result.state, "why": reason_of(reason), "counts": result.asked is None}
+            connection.execute(_END, {"of": attempt.job, "which": attempt.number, "now": now, **ended})
+            if result.answer is not None:
+                put_blob_in(connection, job.id, "answer", result.answer)
+            if result.session is not None:
+                set_last_session_in(connection, job.agent, result.session)
+            if result.asked is not None and not job.is_cancel_asked:
+                add_question_in(connection, job.id, job.agent, attempt.number, attempt.run_id, result.asked)
                 after: dict[str, object] = {"state": JobState.WAITING}
             elif retry_at is not None and not job.is_cancel_asked:
                 after = {"state": JobState.QUEUED, "not_before_ms": milliseconds(retry_at), "worker": None}
             else:
-                is_cancelled = job.is_cancel_asked and state is not JobState.SUCCEEDED
-                after = {"state": JobState.CANCELLED if is_cancelled else state, "ended_ms": now}
-                after["is_ready_to_apply"] = has_changes and after["state"] in DONE
+                is_cancelled = job.is_cancel_asked and result.state is not JobState.SUCCEEDED
+                after = {"state": JobState.CANCELLED if is_cancelled else result.state, "ended_ms": now}
+                after["is_ready_to_apply"] = result.has_changes and after["state"] in DONE
                 if is_cancelled:
                     reason = job.reason or reason  # the reason of the request to cancel is more exact
             connection.execute(

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, delete, insert, select
 from ringfence.errors import PolicyRefused, UsageError
 from ringfence.events import JSONObject, QuestionAnswered
 from ringfence.fleet.store.database import Database
-from ringfence.fleet.store.job import milliseconds, moment
+from ringfence.fleet.store.job import Job, milliseconds, moment
 from ringfence.fleet.store.tables import BLOBS, GRANTS
 from ringfence.job.question import LimitRule, Rule, read_rule
 
@@ -57,9 +57,13 @@ class Grants:
         """The rules that were granted to an agent; None: to all agents, ordered by agent."""
         return await self._database.read(lambda connection: _agent_grants(connection, agent))
 
-    async def of_job(self, job_id: str) -> Sequence[QuestionAnswered]:
-        """The answers to the questions of a job, oldest first."""
-        return await self._database.read(lambda connection: _job_grants(connection, job_id))
+    async def of_job(self, job: Job) -> tuple[Sequence[QuestionAnswered], Sequence[AgentGrant]]:
+        """What holds for a job: the answers to its questions, oldest first, and the rules of its agent."""
+
+        def act(connection: Connection) -> tuple[Sequence[QuestionAnswered], Sequence[AgentGrant]]:
+            return _job_grants(connection, job.id), _agent_grants(connection, job.agent)
+
+        return await self._database.read(act)
 
     async def revoke(self, grant_id: str) -> AgentGrant:
         """Remove a rule that an agent was granted; attempts that have begun keep it.

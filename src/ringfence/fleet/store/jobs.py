@@ -154,15 +154,6 @@ class Jobs:
 
         return await self._database.read(act)
 
-    async def put_blob(self, job_id: str, kind: BlobKind, content: bytes) -> None:
-        """Store a blob of a job; it replaces an earlier one of the same kind."""
-
-        def act(connection: Connection) -> None:
-            connection.execute(_DROP_BLOB, {"of": job_id, "called": kind})
-            connection.execute(_ADD_BLOB, {"job": job_id, "kind": kind, "content": content})
-
-        await self._database.write(act)
-
     async def end(self, job_id: str, state: JobState, *, reason: str) -> bool:
         """End a job for which no attempt is running; False if it has already ended. This fences its attempts."""
 
@@ -355,6 +346,12 @@ def get_in(connection: Connection, job_id: str, *, to_change: bool = False) -> J
     """
     found = connection.execute(_ONE_TO_CHANGE if to_change else _ONE, {"of": job_id}).mappings().first()
     return None if found is None else job_of(found)
+
+
+def put_blob_in(connection: Connection, job_id: str, kind: BlobKind, content: bytes) -> None:
+    """Store a blob of a job within a transaction; it replaces an earlier one of the same kind."""
+    connection.execute(_DROP_BLOB, {"of": job_id, "called": kind})
+    connection.execute(_ADD_BLOB, {"job": job_id, "kind": kind, "content": content})
 
 
 def _with_key(connection: Connection, new: NewJob) -> Job:

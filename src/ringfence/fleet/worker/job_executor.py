@@ -17,8 +17,8 @@ from ringfence.fleet.config.model import (
     RetrySettings,
 )
 from ringfence.fleet.log import Log
-from ringfence.fleet.store.agents import AgentStates
-from ringfence.fleet.store.attempts import Attempt, Attempts, InterruptedRun
+from ringfence.fleet.store.agents import AgentStates, LastSession
+from ringfence.fleet.store.attempts import Attempt, AttemptResult, Attempts, InterruptedRun
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.grants import Grants
 from ringfence.fleet.store.inbox import Inbox
@@ -36,7 +36,7 @@ from ringfence.fleet.worker.job_settings import (
 )
 from ringfence.fleet.worker.job_workspace import JobWorkspaces, apply_private_copy
 from ringfence.fleet.worker.lifecycle_hooks import LifecycleHooks
-from ringfence.fleet.worker.workflow import AttemptResult, FollowUp
+from ringfence.fleet.worker.workflow import FollowUp
 from ringfence.frozen import frozen
 from ringfence.job.interrupted_runs import recover_runs
 from ringfence.job.outcome import Outcome, RunResult, outcome_of, root_cause
@@ -190,8 +190,7 @@ class JobExecutor:
         Raises:
             PolicyRefused: A rule cannot be granted.
         """
-        answers = await self._grants.of_job(job.id)
-        of_agent = await self._grants.of_agents(job.agent)
+        answers, of_agent = await self._grants.of_job(job)
         rules = [
             *(grant.granted for grant in of_agent),
             *(read_rule(each.kind, each.rule) for each in answers),
@@ -253,26 +252,31 @@ class JobExecutor:
             log(problem)
         if settings.repository is not None:
             await apply_private_copy(result.run_dir, log)
-        await self._jobs.put_blob(job.id, "answer", replace_surrogates(result.final_text).encode())
-        if result.question is None and result.state in _KEEPS_SESSION:
-            await self._remember_session(job, attempt, settings, result)
         spent = Usage(*run.spent)
-        if result.question is None:
-            limits = with_rules(settings, granted.rules).limits
-            reason = reason_within(limits, job, result.reason)
-            has_changes = settings.repository is None and _has_private_changes(result)
-            return AttemptResult(result.state, reason, spent, has_changes=has_changes)
-        asked = asked_of(result.question, settings, job, granted.rules, spent)
-        return AttemptResult(result.state, f"{asked.question.reason}, and waits for an answer", spent, asked)
+        answer = replace_surrogates(result.final_text).encode()
+        if result.question is not None:
+            asked = asked_of(result.question, settings, job, granted.rules, spent)
+            reason = f"{asked.question.reason}, and waits for an answer"
+            return AttemptResult(result.state, reason, spent, asked, answer=answer)
+        return AttemptResult(
+            result.state,
+            reason_within(with_rules(settings, granted.rules).limits, job, result.reason),
+            spent,
+            has_changes=settings.repository is None and _has_private_changes(result),
+            answer=answer,
+            session=self._last_session(job, attempt, settings, result),
+        )
 
-    async def _remember_session(
+    def _last_session(
         self, job: Job, attempt: Attempt, settings: AgentSettings, result: RunResult
-    ) -> None:
+    ) -> LastSession | None:
+        """The session that the agent's next job may resume; None if this result leaves none."""
+        if result.state not in _KEEPS_SESSION:
+            return None
         is_full = result.cause == "context_full"
         if is_full and settings.session.policy != "fresh":
             self._log_of(job.id)("its session is too long to resume; the agent's next job begins a new one")
-        kept = None if is_full else attempt.run_id
-        await self._agents.remember_session(job.agent, run_id=kept, host=self._host, at=datetime.now(UTC))
+        return LastSession(None if is_full else attempt.run_id, self._host, datetime.now(UTC))
 
     @contextmanager
     def _traced(

@@ -7,7 +7,6 @@ the later one can write.
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -16,8 +15,7 @@ import anyio
 from ringfence.engine import Context, Json
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.config.model import RetrySettings
-from ringfence.fleet.store.attempts import Attempt, Attempts
-from ringfence.fleet.store.inbox import AskedQuestion
+from ringfence.fleet.store.attempts import Attempt, AttemptResult, Attempts
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.store.spend import Usage
@@ -29,19 +27,6 @@ _FIRST_PAUSE_S = 5.0
 _LONGEST_PAUSE_S = 600.0
 JOB_WORKFLOW = "job"
 """The name by which workers know the workflow of a job."""
-
-
-@dataclass(frozen=True)
-class AttemptResult:
-    """The result of an attempt."""
-
-    state: JobState
-    reason: str
-    spent: Usage = field(default_factory=Usage)
-    asked: AskedQuestion | None = None
-    """The question with which the attempt ended."""
-    has_changes: bool = False
-    """Whether the attempt left changes in a private copy, which a person may apply."""
 
 
 @frozen
@@ -128,15 +113,12 @@ class JobWorkflow:
 
     async def _run_to_end(self, context: Context, job_id: str) -> Json:
         """Execute an attempt at a job, and its follow-ups if the attempt ended the job or asked a question."""
-        state = await context.step("attempt", self._attempt, job_id, context.id)
-        if state is None:
+        job = await self._attempt(job_id, context.id)
+        if job is None:
             return None
-        job = await self._jobs.get(job_id)
-        is_end = job is not None and (job.state.is_terminal or job.state is JobState.WAITING)
-        # If the job's state differs, a later attempt has changed it.
-        if job is not None and is_end and job.state.value == state:
+        if _needs_follow_up(job):
             await self._follow_up(context, job)
-        return state
+        return job.state.value
 
     async def _finish(self, context: Context, job_id: str) -> Json:
         """Execute the follow-ups of a job that ended outside an attempt: denied, cancelled, or lost with its worker."""
@@ -151,16 +133,18 @@ class JobWorkflow:
         for follow_up in await self._attempt_executor.after(job):
             await _run(follow_up, context)
 
-    async def _attempt(self, job_id: str, workflow_id: str) -> Json:
-        """Execute an attempt, and return its end state; None if the job belongs to another workflow or worker."""
+    async def _attempt(self, job_id: str, workflow_id: str) -> Job | None:
+        """Execute an attempt; return the job as it left it, or None if the job belongs to another workflow or worker.
+
+        When the workflow starts again after the end of its attempt, nothing is executed, and the job is returned.
+        """
         attempt = await self._attempts.begin(
             job_id, worker=self._worker(), host=self._host, workflow_id=workflow_id
         )
         job = await self._jobs.get(job_id)
         if attempt is None or job is None:
             self._on_refused()
-            await self._end_if_cancelled(job, workflow_id)
-            return None
+            return await self._ended_earlier(job, workflow_id)
         self._workflows[job_id] = workflow_id
         try:
             return await self._execute(job, attempt)
@@ -169,7 +153,7 @@ class JobWorkflow:
                 await self._attempts.leave(attempt)
             raise
 
-    async def _execute(self, job: Job, attempt: Attempt) -> Json:
+    async def _execute(self, job: Job, attempt: Attempt) -> Job | None:
         retry = await self._attempt_executor.retry_of(job)
         await self._attempt_executor.clean_up(attempt)
         if attempt.counted_number > retry.attempts:
@@ -180,29 +164,29 @@ class JobWorkflow:
             result = await self._attempt_executor.perform(
                 job, attempt, lambda spent: self._attempts.report(attempt, spent)
             )
-        ended = await self._attempts.end(
-            attempt,
-            result.state,
-            reason=result.reason,
-            spent=result.spent,
-            retry_at=retry_at(retry, result.state, attempt.counted_number),
-            asked=result.asked,
-            has_changes=result.has_changes,
-        )
-        return ended.state.value if ended is not None else await self._ended_before(attempt)
+        again = retry_at(retry, result.state, attempt.counted_number)
+        ended = await self._attempts.end(attempt, result, retry_at=again)
+        return ended or await self._ended_before(attempt)
 
-    async def _ended_before(self, attempt: Attempt) -> Json:
-        """The end state of a job that this attempt did end: the connection broke after the commit, before the reply."""
+    async def _ended_before(self, attempt: Attempt) -> Job | None:
+        """The job, if this attempt did end it: the connection broke after the commit, before the reply."""
         job = await self._jobs.get(attempt.job)
         is_ours = job is not None and (job.attempt, job.worker) == (attempt.number, attempt.worker)
-        if job is None or not is_ours:
-            return None
-        return job.state.value if job.state.is_terminal or job.state is JobState.WAITING else None
+        return job if job is not None and is_ours and _needs_follow_up(job) else None
 
-    async def _end_if_cancelled(self, job: Job | None, workflow_id: str) -> None:
-        is_ours = job is not None and job.workflow_id == workflow_id
-        if job is not None and is_ours and job.is_cancel_asked and not job.state.is_terminal:
+    async def _ended_earlier(self, job: Job | None, workflow_id: str) -> Job | None:
+        """The job, if an attempt of this workflow ended it; a job that is to be cancelled is cancelled."""
+        if job is None or job.workflow_id != workflow_id:
+            return None
+        if job.is_cancel_asked and not job.state.is_terminal:
             await self._jobs.end(job.id, JobState.CANCELLED, reason=job.reason or "cancelled")
+            return None
+        # A job that ended outside an attempt has no worker. Another workflow runs its follow-ups.
+        return job if job.worker is not None and _needs_follow_up(job) else None
+
+
+def _needs_follow_up(job: Job) -> bool:
+    return job.state.is_terminal or job.state is JobState.WAITING
 
 
 async def _run(follow_up: FollowUp, context: Context) -> None:

@@ -267,10 +267,10 @@ class Toolchains:
     environment: Mapping[str, str]
 
 
-def _is_there(path: Path) -> bool:
+def _is_there(path: str) -> bool:
     """Whether a path exists and is not a link, whose target would not be in the table."""
     try:
-        return not stat.S_ISLNK(path.lstat().st_mode)
+        return not stat.S_ISLNK(os.lstat(path).st_mode)
     except OSError:
         return False
 
@@ -287,7 +287,7 @@ def find_toolchains(
         extra: Further roots (the interpreter that the guest needs).
         workspace: Directories of PATH that lie in it (an activated venv) stay on PATH.
     """
-    roots = [] if hide else [home / name for name in _TOOLCHAINS if _is_there(home / name)]
+    roots = [] if hide else [home / name for name in _TOOLCHAINS if _is_there(f"{home}/{name}")]
     # A home below /opt, say, is masked: its toolchains are mounted on top of the mask.
     roots = [
         root

@@ -98,17 +98,21 @@ def hierarchies(proc: Path, pid: str = "self") -> list[Hierarchy]:
         memberships = (proc / pid / "cgroup").read_text(errors="surrogateescape")
     except OSError:
         return []
+    groups = []
+    for line in filter(None, memberships.split("\n")):
+        _, names, path = line.split(":", 2)
+        groups.append((frozenset(filter(None, names.split(","))), path))
     found = []
     for root, mount, kind, options in _MOUNT.findall(mounts):
         version = 2 if kind == "cgroup2" else 1
-        for line in filter(None, memberships.split("\n")):
-            _, names, path = line.split(":", 2)
-            controllers = frozenset(filter(None, names.split(",")))
-            # The options of a version 1 mount are its controllers and settings. Version 2 mounts name no controllers.
-            if controllers <= set(options.split(",")) and bool(controllers) == (version == 1):
-                own = _below(Path(_unescape(mount)), _unescape(root), path)
+        # The options of a version 1 mount are its controllers and settings. Version 2 mounts name no controllers.
+        named = set(options.split(","))
+        mount_point = Path(_unescape(mount))
+        for controllers, path in groups:
+            if controllers <= named and bool(controllers) == (version == 1):
+                own = _below(mount_point, _unescape(root), path)
                 if own is not None and own.is_dir():
-                    found.append(Hierarchy(version, controllers, Path(_unescape(mount)), own))
+                    found.append(Hierarchy(version, controllers, mount_point, own))
     return found
 
 
