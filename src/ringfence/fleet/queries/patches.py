@@ -1,7 +1,6 @@
 """Reads the patch in a run's record page by page, since it may have up to 256 MiB."""
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,17 +10,12 @@ from typing import BinaryIO
 from ringfence.errors import RecordError
 from ringfence.job.outcome import PATCH_NAME
 from ringfence.journal.layout import open_regular
+from ringfence.sandbox.workspace.snapshot.patch import LineClassifier, hunk_start, path_of
 from ringfence.sandbox.workspace.snapshot.store import PATCH_LIMIT_BYTES
 
 _MAX_LINE_CHARS = 4000
 _MAX_READ_BYTES = 64 * 1024
 """Lines are read in pieces of at most this size. No path is longer, so that the names of a file are in one piece."""
-_HEAD = b"diff --git "
-_HUNK = re.compile(
-    rb"@@ -(?P<removed_from>\d+)(?:,(?P<removed>\d+))? \+(?P<added_from>\d+)(?:,(?P<added>\d+))? @@"
-)
-_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
-_ESCAPED = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 
 
 @dataclass
@@ -123,10 +117,7 @@ class _Page:
     def _count(self, line: bytes) -> None:
         # Content lines begin with a space, a sign or a backslash, so a line that begins with `@@ ` is a hunk header.
         if line.startswith(b"@@ "):
-            heading = _HUNK.match(line)
-            self.numbers = (
-                None if heading is None else (int(heading["removed_from"]), int(heading["added_from"]))
-            )
+            self.numbers = hunk_start(line)
         elif self.numbers is not None:
             removed, added = self.numbers
             self.numbers = removed + (line[:1] in (b" ", b"-")), added + (line[:1] in (b" ", b"+"))
@@ -170,22 +161,20 @@ class _Indexer:
     def __init__(self, patch: BinaryIO) -> None:
         self._patch = patch
         self._files: list[PatchFile] = []
-        self._removed = self._added = 0
-        """The numbers of removed and added lines of the current hunk that are still to be read."""
 
     def files(self) -> list[PatchFile]:
-        position = 0
+        position, classifier = 0, LineClassifier()
         is_continued = False
         while line := self._patch.readline(_MAX_READ_BYTES):
-            if is_continued:
-                pass
-            elif self._removed > 0 or self._added > 0:
-                self._count(line)
-            elif line.startswith(_HEAD):
+            kind = None if is_continued else classifier.classify(line)
+            if kind == "file":
                 if self._files:
                     self._files[-1].end = position
-                self._files.append(PatchFile(_path(line[len(_HEAD) : -1]), position))
-            elif self._files:
+                self._files.append(PatchFile(_path(line.removesuffix(b"\n")), position))
+            elif kind == "content" and self._files:
+                self._files[-1].insertions += line.startswith(b"+")
+                self._files[-1].deletions += line.startswith(b"-")
+            elif kind == "other" and self._files:
                 self._read_head(self._files[-1], line)
             position += len(line)
             is_continued = not line.endswith(b"\n")
@@ -193,21 +182,8 @@ class _Indexer:
             self._files[-1].end = position
         return self._files
 
-    def _count(self, line: bytes) -> None:
-        found = self._files[-1]
-        first = line[:1]
-        if first == b"+":
-            found.insertions += 1
-        if first == b"-":
-            found.deletions += 1
-        if first != b"\\":
-            self._added -= first != b"-"
-            self._removed -= first != b"+"
-
     def _read_head(self, found: PatchFile, line: bytes) -> None:
-        if (hunk := _HUNK.match(line)) is not None:
-            self._removed, self._added = (int(count or b"1") for count in hunk.group("removed", "added"))
-        elif line.startswith(b"new file mode "):
+        if line.startswith(b"new file mode "):
             found.kind = "added"
         elif line.startswith(b"deleted file mode "):
             found.kind = "deleted"
@@ -217,15 +193,5 @@ class _Indexer:
             found.is_binary = True
 
 
-def _path(names: bytes) -> str:
-    """The path in `a/PATH b/PATH`; both are equal, since patches in records contain no renames."""
-    if names.startswith(b'"'):
-        raw = _ESCAPE.sub(_unescape, names[1 : (len(names) - 1) // 2 - 1])
-    else:
-        raw = names[: (len(names) - 1) // 2]
-    return os.fsdecode(raw[2:]).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _unescape(found: re.Match[bytes]) -> bytes:
-    text = found[1]
-    return bytes([int(text, 8) & 0xFF]) if text.isdigit() else _ESCAPED.get(text, text)
+def _path(line: bytes) -> str:
+    return os.fsdecode(path_of(line)).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

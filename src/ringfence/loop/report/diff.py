@@ -1,15 +1,12 @@
 """Reads the diffs of a loop, a story or a rejected attempt, as a patch, as statistics, or as lines for a report."""
 
-import re
-from collections.abc import Sequence
 from contextlib import suppress
-from itertools import pairwise
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio.to_thread
 
 from ringfence.errors import RecordError, RingfenceError, UsageError
-from ringfence.frozen import frozen
 from ringfence.loop.directory import LoopDirectory
 from ringfence.loop.report.model import FileStat, Hunk, Stat
 from ringfence.loop.repository import LoopRepository, RepositoryRemoved
@@ -18,6 +15,7 @@ from ringfence.loop.state import StoryState
 from ringfence.loop.store import LoopStore
 from ringfence.sandbox.workspace.git.command import GitBoundReached
 from ringfence.sandbox.workspace.snapshot.diff import Diff
+from ringfence.sandbox.workspace.snapshot.patch import LineClassifier, LineKind, hunk_start, path_of
 
 PATCH = "loop.patch"
 """The file with all of a loop's work, in the loop's directory."""
@@ -31,9 +29,6 @@ _READ_BYTES = 8 * 1024**2
 """Limit for the part of a patch that a report reads."""
 _TOO_LARGE = "is larger than 256 MiB; look at it with git in the loop's branch"
 _OPTIONS = ("-r", "-p", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv")
-_HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-_ESCAPE = re.compile(rb'\\([abtnvfr"\\]|[0-7]{3})')
-_LETTERS = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
 _NOTES = {b"new file mode 100644": "added", b"new file mode 100755": "added, executable"}
 _KINDS = {
     b"120000": "symbolic link",
@@ -185,70 +180,55 @@ class PatchReader:
             patch: The patch.
             is_partial: Whether it is the beginning of a longer one.
         """
-        lines, room = patch.split(b"\n"), min(self._room, MAX_LINES)
-        starts = [*_find_files(lines), len(lines)]
-        files = list[FileStat]()
-        for start, end in pairwise(starts):
-            file = _read_file(lines[start:end], room if len(files) < MAX_FILES else 0)
-            used = sum(len(hunk.lines) for hunk in file.hunks)
-            room, self._room = room - used, self._room - used
-            files.append(file)
+        files, room = list[_File](), min(self._room, MAX_LINES)
+        first_room, classifier = room, LineClassifier()
+        for line in patch.split(b"\n"):
+            kind = classifier.classify(line)
+            if kind == "file":
+                files.append(_File(path_of(line).decode("utf-8", "surrogateescape")))
+            elif files and line:
+                is_shown = room > 0 and len(files) <= MAX_FILES
+                room -= is_shown and kind == "content"
+                files[-1].add(kind, line, is_shown=is_shown)
+        self._room -= first_room - room
         insertions, deletions = sum(file.insertions for file in files), sum(file.deletions for file in files)
-        return Stat(tuple(files[:MAX_FILES]), len(files), insertions, deletions, is_partial)
+        shown = tuple(file.stat() for file in files[:MAX_FILES])
+        return Stat(shown, len(files), insertions, deletions, is_partial)
 
 
-@frozen
-class _Span:
-    """The position of a hunk's lines in the patch."""
+@dataclass
+class _File:
+    """The part of a patch about one file, while it is read."""
 
-    before: int
-    after: int
-    start: int
-    end: int
+    path: str
+    insertions: int = 0
+    deletions: int = 0
+    is_binary: bool = False
+    note: str = ""
+    is_cut: bool = False
+    hunks: list[tuple[tuple[int, int], list[str]]] = field(default_factory=list)
+    """The numbers of each hunk's first line before and after the change, and its lines."""
 
+    def add(self, kind: LineKind, line: bytes, *, is_shown: bool) -> None:
+        """Add the next line; contents that are not shown are only counted."""
+        start = hunk_start(line) if kind == "hunk" else None
+        if start is not None:
+            self.hunks.append((start, []))
+        elif kind == "content" and self.hunks:
+            self.insertions += line.startswith(b"+")
+            self.deletions += line.startswith(b"-")
+            self.is_cut = self.is_cut or not is_shown
+            self.hunks[-1][1].extend([_read_line(line)] if is_shown else [])
+        else:
+            self.note = _read_note(line) or self.note
+            self.is_binary |= line == b"GIT binary patch" or line.startswith(b"Binary files ")
 
-def _find_files(lines: Sequence[bytes]) -> list[int]:
-    """Find the first line of each file. Hunks are skipped, so a line of a file's contents is never taken for one."""
-    found, position = list[int](), 0
-    while position < len(lines):
-        if lines[position].startswith(b"diff --git "):
-            found.append(position)
-        span = _span_at(lines, position)
-        position = span.end if span is not None else position + 1
-    return found
-
-
-def _span_at(lines: Sequence[bytes], position: int) -> _Span | None:
-    heading = _HUNK.match(lines[position])
-    if heading is None:
-        return None
-    before, after = (int(heading[group] or 1) for group in (2, 4))
-    end = position + 1
-    while end < len(lines) and (before > 0 or after > 0 or lines[end].startswith(b"\\")):
-        sign = lines[end][:1]
-        before, after = before - (sign in b" -"), after - (sign in b" +")
-        end += 1
-    return _Span(int(heading[1]), int(heading[3]), position + 1, end)
-
-
-def _read_file(lines: Sequence[bytes], room: int) -> FileStat:
-    hunks, note, is_binary, is_cut = list[Hunk](), "", False, False
-    insertions, deletions, position = 0, 0, 1
-    while position < len(lines):
-        line, span = lines[position], _span_at(lines, position)
-        if span is None:
-            note = _read_note(line) or note
-            is_binary = is_binary or line == b"GIT binary patch" or line.startswith(b"Binary files ")
-            position += 1
-            continue
-        texts = [each for each in lines[span.start : span.end] if each]
-        insertions += sum(each.startswith(b"+") for each in texts)
-        deletions += sum(each.startswith(b"-") for each in texts)
-        shown = tuple(map(_read_line, texts[:room]))
-        if shown:
-            hunks.append(Hunk(span.before, span.after, shown))
-        is_cut, room, position = is_cut or len(shown) < len(texts), room - len(shown), span.end
-    return FileStat(_read_path(lines[0]), insertions, deletions, is_binary, note, tuple(hunks), is_cut)
+    def stat(self) -> FileStat:
+        """Return what the report shows of the file."""
+        hunks = tuple(Hunk(*start, tuple(lines)) for start, lines in self.hunks if lines)
+        return FileStat(
+            self.path, self.insertions, self.deletions, self.is_binary, self.note, hunks, self.is_cut
+        )
 
 
 def _read_note(line: bytes) -> str:
@@ -263,16 +243,3 @@ def _read_note(line: bytes) -> str:
 def _read_line(line: bytes) -> str:
     text = line.decode("utf-8", "surrogateescape")
     return text if len(text) <= _MAX_LINE_CHARS else f"{text[:_MAX_LINE_CHARS]}..."
-
-
-def _read_path(heading: bytes) -> str:
-    """The path in `diff --git a/PATH b/PATH`: without renames both halves have the same path."""
-    both = heading.removeprefix(b"diff --git ")
-    half = both[len(both) // 2 + 1 :]
-    if half.startswith(b'"'):
-        half = _ESCAPE.sub(lambda match: _unescape(match[1]), half[1:-1])
-    return half.removeprefix(b"b/").decode("utf-8", "surrogateescape")
-
-
-def _unescape(code: bytes) -> bytes:
-    return bytes([_LETTERS[code[0]] if len(code) == 1 else int(code, 8)])

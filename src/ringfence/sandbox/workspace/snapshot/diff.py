@@ -12,6 +12,7 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.git.command import Git, GitBoundReached
 from ringfence.sandbox.workspace.snapshot.memo import MAX_MARKS, Mark, Memo, lies_in
 from ringfence.sandbox.workspace.snapshot.objects import quoted
+from ringfence.sandbox.workspace.snapshot.patch import unquote
 from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE
 
 ChangeKind = Literal["added", "modified", "deleted", "typechange"]
@@ -24,8 +25,6 @@ attempt: many files of many lines, each below the threshold, take git minutes.""
 _IGNORED = "ignored by git"
 _UNSAFE = re.compile(rb"[*?\[\\]")
 """Characters with a special meaning in a pattern of attributes."""
-_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
-_ESCAPED = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 _RULE_BYTES, _RULES_BYTES = 2000, 50 * 1024**2
 """Git ignores longer lines, and files of more than 100 MiB."""
 
@@ -158,25 +157,15 @@ def parse_diff_and_patch(output: bytes) -> tuple[Diff, bytes]:
     while output.startswith(b":", position):
         end = output.index(b"\n", position)
         head, path = output[position:end].split(b"\t", 1)
-        raw.append(head + b"\0" + _unquote(path) + b"\0")
+        raw.append(head + b"\0" + unquote(path) + b"\0")
         position = end + 1
     counts = []
     while position < len(output) and not output.startswith(b"\n", position):
         end = output.index(b"\n", position)
         inserted, deleted, path = output[position:end].split(b"\t", 2)
-        counts.append(b"\t".join((inserted, deleted, _unquote(path))) + b"\0")
+        counts.append(b"\t".join((inserted, deleted, unquote(path))) + b"\0")
         position = end + 1
     return parse_diff(b"".join((*raw, *counts))), output[position + 1 :]
-
-
-def _unquote(path: bytes) -> bytes:
-    """Decode a path as git prints it in lines: in quotes, with C's escapes, if it has characters that need them."""
-    return _ESCAPE.sub(_unescape, path[1:-1]) if path.startswith(b'"') else path
-
-
-def _unescape(found: re.Match[bytes]) -> bytes:
-    text = found[1]
-    return bytes([int(text, 8)]) if text.isdigit() else _ESCAPED.get(text, text)
 
 
 def without_lines(paths: Iterable[bytes]) -> bytes:
