@@ -18,7 +18,7 @@ from ringfence.config.trust import trust_content
 from ringfence.fleet.api.app import create_local_app
 from ringfence.fleet.api.context import ApiContext
 from ringfence.fleet.daemon.daemon import Daemon
-from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds, Budget
+from ringfence.fleet.store.admission import Admission, AgentBounds, Bounds, Budget, WaitReasons
 from ringfence.fleet.store.attempts import Attempt, AttemptResult, Attempts
 from ringfence.fleet.store.job import ACTIVE
 from ringfence.fleet.store.schedules import ScheduleStates
@@ -285,9 +285,9 @@ def test_what_an_agent_waits_for_stands_before_the_limit_of_the_fleet(
     job = _trigger(client, "a", "x")
     workspace = client.get(f"/v1/jobs/{job}").json()["workspace"]
     for waiting, reason in (
-        ({"": "fleet"}, "fleet"),
-        ({"": "fleet", workspace: "workspace"}, "workspace"),
-        ({"": "fleet", workspace: "workspace", "a": "agent"}, "agent"),
+        (WaitReasons(fleet="fleet"), "fleet"),
+        (WaitReasons(fleet="fleet", workspaces={workspace: "workspace"}), "workspace"),
+        (WaitReasons({"a": "agent"}, {workspace: "workspace"}, fleet="fleet"), "agent"),
     ):
         daemon.dispatcher.waiting = waiting
         assert client.get(f"/v1/jobs/{job}").json()["waits_for"] == reason

@@ -9,7 +9,15 @@ import pytest
 from sqlalchemy import update
 
 from ringfence.errors import UsageError
-from ringfence.fleet.store.admission import Admission, Admitted, AgentBounds, Bounds, Budget, Rate
+from ringfence.fleet.store.admission import (
+    Admission,
+    Admitted,
+    AgentBounds,
+    Bounds,
+    Budget,
+    Rate,
+    WaitReasons,
+)
 from ringfence.fleet.store.attempts import AttemptResult, Attempts
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import NewJob
@@ -84,7 +92,7 @@ async def test_one_agent_does_not_hold_back_another(queue: Queue):
     other = await queue.add("b")
     admitted = await queue.admit({"a": AgentBounds(), "b": AgentBounds()})
     assert ids(admitted) == [first, other]
-    assert admitted.waiting == {
+    assert admitted.waiting.agents == {
         "a": "its limit of 1 concurrent job is reached",
         "b": "its limit of 1 concurrent job is reached",
     }
@@ -132,7 +140,7 @@ async def test_a_rate(queue: Queue):
     assert len(ids(await queue.admit(agents))) == 2
     waiting = await queue.admit(agents, at=NOON + timedelta(seconds=30))
     assert (waiting.jobs, waiting.next_at) == ([], NOON + timedelta(seconds=60))
-    assert waiting.waiting["a"] == "its limit of 2 starts in 1m is reached"
+    assert waiting.waiting.agents["a"] == "its limit of 2 starts in 1m is reached"
     assert len(ids(await queue.admit(agents, at=NOON + timedelta(seconds=61)))) == 1
 
 
@@ -143,7 +151,7 @@ async def test_side_by_side_within_a_budget(queue: Queue):
         await queue.add()
     admitted = await queue.admit(agents)
     assert [job.allowed_usd for job in admitted.jobs] == [4, 4, 2]
-    assert "budget for the day" in admitted.waiting["a"]
+    assert "budget for the day" in admitted.waiting.agents["a"]
     assert admitted.next_at == DAY + timedelta(days=1)
     assert ids(await queue.admit(agents)) == []
 
@@ -176,9 +184,9 @@ async def test_what_is_used_up_is_told_with_its_end(queue: Queue, day: Budget, s
     await queue.add()
     await queue.add()
     until = f"; the next day begins {DAY + timedelta(days=1):%Y-%m-%d} 00:00 UTC"
-    of_all = (await queue.admit({"a": bounds}, day=day)).waiting[""]
+    of_all = (await queue.admit({"a": bounds}, day=day)).waiting.fleet
     assert of_all == f"the fleet's budget for the day {said} is spent, or reserved for running jobs{until}"
-    own = (await queue.admit({"a": replace(bounds, day=day)})).waiting["a"]
+    own = (await queue.admit({"a": replace(bounds, day=day)})).waiting.agents["a"]
     assert own == f"its budget for the day {said} is spent, or reserved for running jobs{until}"
 
 
@@ -191,7 +199,7 @@ async def test_a_day_on_which_the_clock_changes_ends_at_midnight(queue: Queue):
     noon = datetime(2026, 3, 29, 12, tzinfo=UTC)
     await Admission(queue.database).admit(bounds, now=noon, day_began=berlin)
     waiting = await Admission(queue.database).admit(bounds, now=noon, day_began=berlin)
-    assert waiting.waiting["a"].endswith("the next day begins 2026-03-29 22:00 UTC")
+    assert waiting.waiting.agents["a"].endswith("the next day begins 2026-03-29 22:00 UTC")
 
 
 async def test_the_fleets_budget_is_everybodys(queue: Queue):
@@ -237,7 +245,7 @@ async def test_unknown_and_disabled_agents_wait(queue: Queue):
     await queue.database.write(lambda c: c.execute(AGENTS.insert().values(name="off", is_enabled=False)))
     admitted = await queue.admit({"off": AgentBounds()})
     assert admitted.jobs == []
-    assert admitted.waiting == {"off": "the agent is disabled"}
+    assert admitted.waiting.agents == {"off": "the agent is disabled"}
 
 
 async def test_agents_of_equal_priority_share_the_fleet(queue: Queue):
@@ -257,11 +265,11 @@ async def test_a_day_s_budget_is_not_given_back_by_retention(queue: Queue):
     job = await queue.add()
     await queue.admit(budget)
     await queue.end(job, tokens=100)
-    assert await Jobs(queue.database).forget([job]) == [job]
+    assert await Jobs(queue.database).remove_ended([job]) == [job]
     await queue.add()
     admitted = await queue.admit(budget)
     assert ids(admitted) == []
-    assert "its budget for the day (100 tokens) is spent" in admitted.waiting["a"]
+    assert "its budget for the day (100 tokens) is spent" in admitted.waiting.agents["a"]
 
 
 async def test_spend_counts_on_the_day_on_which_it_was_reported(queue: Queue):
@@ -294,7 +302,7 @@ async def test_without_a_worker_nothing_starts(queue: Queue):
     """Without a worker no job starts, and the reason is given."""
     job = await queue.add()
     admitted = await _admit_with_workers(queue)
-    assert (ids(admitted), admitted.waiting) == ([], {"": "no worker is connected"})
+    assert (ids(admitted), admitted.waiting) == ([], WaitReasons(fleet="no worker is connected"))
     await _register(queue, "w")
     assert ids(await _admit_with_workers(queue)) == [job]
 
@@ -305,7 +313,7 @@ async def test_no_more_jobs_start_than_workers_have_room_for(queue: Queue):
     jobs = [await queue.add() for _ in range(3)]
     admitted = await _admit_with_workers(queue)
     assert ids(admitted) == jobs[:2]
-    assert admitted.waiting[""] == "the workers' limit of 2 concurrent jobs is reached"
+    assert admitted.waiting.fleet == "the workers' limit of 2 concurrent jobs is reached"
 
 
 async def test_a_job_waits_for_a_worker_with_its_label(queue: Queue):
@@ -315,7 +323,7 @@ async def test_a_job_waits_for_a_worker_with_its_label(queue: Queue):
     found = [await queue.add(placement="gpu"), await queue.add(placement="one"), await queue.add()]
     admitted = await _admit_with_workers(queue)
     assert ids(admitted) == found
-    assert admitted.waiting["label:arm"] == "no worker with the label 'arm' takes jobs"
+    assert admitted.waiting.labels["arm"] == "no worker with the label 'arm' takes jobs"
     await _register(queue, "v", labels=["arm"])
     assert ids(await _admit_with_workers(queue)) == [missing]
 
@@ -330,7 +338,7 @@ async def test_workers_that_drain_take_no_more_jobs(queue: Queue):
     assert not await Workers(queue.database).refresh("w")
     waiting = await queue.add()
     admitted = await _admit_with_workers(queue)
-    assert (ids(admitted), "all workers are draining" in admitted.waiting[""]) == ([], True)
+    assert (ids(admitted), "all workers are draining" in (admitted.waiting.fleet or "")) == ([], True)
     await _register(queue, "v", host="other")
     assert ids(await _admit_with_workers(queue)) == [waiting]
     assert (

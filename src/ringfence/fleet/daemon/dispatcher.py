@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from ringfence.engine import HIGHEST_PRIORITY, WorkflowState
 from ringfence.errors import InfrastructureFault
 from ringfence.fleet.log import Log
-from ringfence.fleet.store.admission import Admission, Bounds
+from ringfence.fleet.store.admission import Admission, Bounds, WaitReasons
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.insertion import QueueFull
 from ringfence.fleet.store.job import Job, NewJob
@@ -68,8 +68,8 @@ class Dispatcher:
         self._unreadable: set[str] = set()
         self.is_accepting = True
         """False while the fleet drains: no new job starts."""
-        self.waiting: dict[str, str] = {}
-        """Why queued jobs wait, by agent, workspace, or '' for all."""
+        self.waiting = WaitReasons()
+        """Why queued jobs wait."""
 
     def wake(self) -> None:
         """Start the next round at once, because a job was entered or something else has changed."""

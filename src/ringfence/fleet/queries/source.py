@@ -2,27 +2,25 @@
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import anyio.to_thread
 
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.fleet.config.definition import Fleet
+from ringfence.fleet.daemon.daemon import Daemon
 from ringfence.fleet.queries.counts import CountsCache, FleetCounts
 from ringfence.fleet.schedule.zone import zone
+from ringfence.fleet.store.admission import WaitReasons
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job
 from ringfence.fleet.store.workers import Workers, WorkerState
 from ringfence.job.state import JobState
-
-if TYPE_CHECKING:
-    from ringfence.fleet.daemon.daemon import Daemon
 
 NOT_RUNNING = "no daemon is running; `ringfence fleet up` starts it"
 NO_WORKER = "no worker is running; `ringfence fleet worker` or `fleet.workers` starts one"
@@ -47,22 +45,23 @@ class Waiting:
 
     blocked: str | None
     """What the fleet lacks to start any job: a daemon, a worker, or disk space."""
-    fleet: str | None
-    """`blocked`, or another reason that keeps all jobs from starting."""
+    queue: WaitReasons
+    """The reasons that the last pass over the queue found."""
     is_unattended: bool
     """Whether no live worker can be executing the jobs that are marked as running."""
-    names: Mapping[str, str]
-    """The reasons by agent, workspace, or `label:` and a label."""
-    disabled: Mapping[str, str]
-    """The reasons of agents that their configuration disables, by agent."""
-    agents: frozenset[str] | None
+    disabled: Collection[str]
+    """The agents that their configuration disables."""
+    agents: Collection[str] | None
     """The configured agents; None: not known."""
+
+    @property
+    def fleet(self) -> str | None:
+        """The reason that keeps all jobs from starting."""
+        return self.blocked or self.queue.fleet
 
     def of_agent(self, name: str) -> str | None:
         """The reason why the queued jobs of an agent do not start."""
-        if self.agents is not None and name not in self.agents:
-            return "there is no such agent any more"
-        return self.disabled.get(name) or self.blocked or self.names.get(name) or self.fleet
+        return self._of_agent_alone(name) or self.fleet
 
     def of_job(self, job: Job) -> str | None:
         """The reason why a job waits; None if it does not."""
@@ -72,10 +71,18 @@ class Waiting:
             return "a person's answer; `ringfence inbox ls` lists the questions"
         if job.state is not JobState.QUEUED:
             return self.fleet if self.is_unattended else None
-        found = self.of_agent(job.agent)
-        if found == self.fleet and self.blocked is None:
-            return self.names.get(job.workspace) or self.names.get(f"label:{job.placement}") or found
-        return found
+        return (
+            self._of_agent_alone(job.agent)
+            or self.queue.of_place(job.workspace, job.placement)
+            or self.queue.fleet
+        )
+
+    def _of_agent_alone(self, name: str) -> str | None:
+        if self.agents is not None and name not in self.agents:
+            return "there is no such agent any more"
+        if name in self.disabled:
+            return "the agent is disabled by its configuration"
+        return self.blocked or self.queue.agents.get(name)
 
 
 @dataclass
@@ -94,7 +101,7 @@ class FleetSource:
     state: Path
     configured: Fleet | None = None
     file: Path | None = None
-    daemon: "Daemon | None" = None
+    daemon: Daemon | None = None
     _counts: CountsCache = field(init=False)
     _workers: LiveWorkers | None = field(init=False, default=None)
     _workers_until: float = field(init=False, default=float("-inf"))
@@ -155,22 +162,14 @@ class FleetSource:
             InfrastructureFault: The database cannot be read.
         """
         workers = await self.live_workers()
-        fleet = self.fleet
-        agents = None if fleet is None else frozenset(fleet.agents)
+        agents = {} if self.fleet is None else self.fleet.agents
         reason = self._missing(workers) or await anyio.to_thread.run_sync(self._full_disk)
-        names = {} if self.daemon is None else self.daemon.dispatcher.waiting
-        disabled = {
-            name: "the agent is disabled by its configuration"
-            for name, agent in (fleet.agents.items() if fleet is not None else ())
-            if not agent.settings.is_enabled
-        }
         return Waiting(
             blocked=reason,
-            fleet=reason or names.get(""),
+            queue=WaitReasons() if self.daemon is None else self.daemon.dispatcher.waiting,
             is_unattended=reason is not None and not workers.count,
-            names=names,
-            disabled=disabled,
-            agents=agents if self.daemon is not None else None,
+            disabled={name for name, agent in agents.items() if not agent.settings.is_enabled},
+            agents=None if self.daemon is None else agents,
         )
 
     def _missing(self, workers: LiveWorkers) -> str | None:

@@ -77,13 +77,21 @@ class Bounds:
 
 
 @dataclass
-class _Blocked:
-    """What cannot start in this pass, each with the reason that is reported."""
+class WaitReasons:
+    """Why queued jobs do not start: the reasons of one pass over the queue."""
 
     agents: dict[str, str] = field(default_factory=dict)
+    """By the agent's name."""
     workspaces: dict[str, str] = field(default_factory=dict)
+    """By the workspace that another job has."""
     labels: dict[str, str] = field(default_factory=dict)
-    everything: str = ""
+    """By the label for which no worker takes jobs."""
+    fleet: str | None = None
+    """Why no job of the fleet starts."""
+
+    def of_place(self, workspace: str, label: str) -> str | None:
+        """Why a job with this workspace and label does not start, although its agent and the fleet may."""
+        return self.workspaces.get(workspace) or self.labels.get(label)
 
 
 @dataclass(frozen=True)
@@ -91,8 +99,8 @@ class Admitted:
     """The result of a pass over the queue."""
 
     jobs: list[Job]
-    waiting: dict[str, str]
-    """Why jobs are still queued: by the agent's name, the workspace, or `label:` and the label."""
+    waiting: WaitReasons
+    """Why jobs are still queued."""
     next_at: datetime | None
     """When to try again, unless a job ends earlier."""
     active: int
@@ -145,7 +153,8 @@ class _Pass:
         self._day_began = day_began
         # In local time: on the days when the clocks change, a day has 23 or 25 hours.
         self._tomorrow = (day_began + timedelta(days=1)).astimezone(UTC)
-        self._blocked = _Blocked()
+        self._blocked = WaitReasons()
+        self._is_full = False
         self._next: list[datetime] = []
         self._queues: dict[str, _AgentQueue] = {}
         self._grants = agent_grants_in(connection)
@@ -161,24 +170,19 @@ class _Pass:
         self._block_spent()
         self._find_queues()
         jobs = []
-        while not self._blocked.everything:
+        while not self._blocked.fleet:
             job = self._first()
             if job is None:
                 break
             allowed = self._allowed(job)
             if allowed is not None:
                 jobs.append(self._start(job, allowed))
-        labels = {f"label:{label}": why for label, why in self._blocked.labels.items()}
-        waiting = {**self._blocked.agents, **self._blocked.workspaces, **labels}
-        if self._blocked.everything:
-            waiting[""] = self._blocked.everything
-        is_full = self._capacity is not None and self._blocked.everything == self._capacity.why_full
         return Admitted(
             jobs,
-            waiting,
+            self._blocked,
             self._next_at(),
             sum(self._by_agent.values()),
-            lacks_workers=bool(self._queues) and (is_full or bool(self._blocked.labels)),
+            lacks_workers=bool(self._queues) and (self._is_full or bool(self._blocked.labels)),
         )
 
     def _block_disabled(self) -> None:
@@ -201,9 +205,9 @@ class _Pass:
 
     def _check_all(self) -> None:
         if sum(self._by_agent.values()) >= self._bounds.concurrency:
-            self._blocked.everything = f"the fleet's limit of {_jobs(self._bounds.concurrency)} is reached"
+            self._blocked.fleet = f"the fleet's limit of {_jobs(self._bounds.concurrency)} is reached"
         elif self._capacity is not None and self._capacity.free <= 0:
-            self._blocked.everything = self._capacity.why_full
+            self._blocked.fleet, self._is_full = self._capacity.why_full, True
 
     def _block_spent(self) -> None:
         """Block the agents, or the whole fleet, whose budget for the day is used up."""
@@ -236,7 +240,7 @@ class _Pass:
             f"is spent, or reserved for running jobs; the next day begins {self._tomorrow:%Y-%m-%d %H:%M} UTC"
         )
         if agent is None:
-            self._blocked.everything = f"the fleet's budget for the day ({spent}) {why}"
+            self._blocked.fleet, self._is_full = f"the fleet's budget for the day ({spent}) {why}", False
         else:
             self._blocked.agents[agent] = f"its budget for the day ({spent}) {why}"
 
