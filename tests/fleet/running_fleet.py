@@ -8,6 +8,7 @@ import anyio
 
 from ringfence.config.trust import trust_content
 from ringfence.fleet.daemon.daemon import Daemon
+from ringfence.fleet.daemon.run import run_daemon
 
 CREW = """
 fleet:
@@ -48,7 +49,7 @@ async def standing(
     async with anyio.create_task_group() as tasks:
 
         async def run() -> None:
-            await daemon.run(on_ready=is_up.set)
+            await run_daemon(daemon, on_ready=is_up.set)
 
         tasks.start_soon(run)
         with anyio.fail_after(60):

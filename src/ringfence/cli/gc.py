@@ -15,7 +15,7 @@ from ringfence.escape import safe_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ringfence.fleet.retention import Forgotten
+    from ringfence.fleet.retention import RetentionResult
 
 _VERIFICATION_S = 24 * 3600.0
 """Upper bound of a verification's duration; older directories of verifications are abandoned."""
@@ -38,12 +38,12 @@ def gc(
     import anyio
 
     age_s = _age(older_than)
-    forgotten = anyio.run(_forget_jobs, dry_run)
-    if forgotten is not None and not json:
-        _print_forgotten(forgotten, dry_run=dry_run)
+    jobs = anyio.run(_apply_retention, dry_run)
+    if jobs is not None and not json:
+        _print_removed(jobs, dry_run=dry_run)
     removed, containers, named = anyio.run(_collect, age_s, keep, dry_run)
     if json:
-        document = {"schema_version": 1, "is_dry_run": dry_run, **_counts(forgotten)}
+        document = {"schema_version": 1, "is_dry_run": dry_run, **_counts(jobs)}
         document |= {"runs": [path.name for path in removed], "containers": containers}
         typer.echo(safe_json(document, indent=2))
         return
@@ -53,30 +53,30 @@ def gc(
     typer.echo(f"{'would remove' if dry_run else 'removed'} {counted(len(removed), 'run')}{left}", err=True)
 
 
-async def _forget_jobs(dry_run: bool) -> "Forgotten | None":
+async def _apply_retention(dry_run: bool) -> "RetentionResult | None":
     """Remove jobs of the fleet by its retention; None if there is no fleet."""
     from ringfence.config.paths import state_dir
 
     if not (state_dir() / "fleet").is_dir():
         return None
-    from ringfence.fleet.retention_command import forget
+    from ringfence.fleet.retention_command import apply_retention
 
-    return await forget(state_dir(), os.environ, dry_run=dry_run)
+    return await apply_retention(state_dir(), os.environ, dry_run=dry_run)
 
 
-def _counts(forgotten: "Forgotten | None") -> dict[str, object]:
+def _counts(removed: "RetentionResult | None") -> dict[str, object]:
     """Count the removed jobs of a fleet, for programs; all zero without a fleet."""
-    if forgotten is None:
+    if removed is None:
         return {"jobs": [], "records": 0, "size_bytes": 0, "is_all": True}
     return {
-        "jobs": forgotten.jobs,
-        "records": forgotten.runs,
-        "size_bytes": forgotten.size_bytes,
-        "is_all": forgotten.is_all,
+        "jobs": removed.jobs,
+        "records": removed.runs,
+        "size_bytes": removed.size_bytes,
+        "is_all": removed.is_all,
     }
 
 
-def _print_forgotten(done: "Forgotten", *, dry_run: bool) -> None:
+def _print_removed(done: "RetentionResult", *, dry_run: bool) -> None:
     for job in done.jobs:
         typer.echo(job)
     more = "" if done.is_all else "; there are more, for the next time"
@@ -90,9 +90,9 @@ async def without_fleet_runs(paths: "list[Path]") -> "list[Path]":
 
     if not (state_dir() / "fleet").is_dir() and not os.environ.get("RINGFENCE_FLEET_DATABASE"):
         return paths
-    from ringfence.fleet.retention_command import belonging
+    from ringfence.fleet.retention_command import runs_of_fleets
 
-    theirs = await belonging(state_dir(), os.environ, [path.name for path in paths])
+    theirs = await runs_of_fleets(state_dir(), os.environ, [path.name for path in paths])
     return [path for path in paths if path.name not in theirs]
 
 

@@ -51,7 +51,7 @@ class Counters:
             ["agent"],
             registry=self.registry,
         )
-        self.forgotten = Counter(
+        self.removed = Counter(
             "ringfence_jobs_forgotten", "Jobs that retention removed.", registry=self.registry
         )
 

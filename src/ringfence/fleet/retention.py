@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
-from sqlalchemy import Connection, delete
 
 from ringfence.errors import RingfenceError
 from ringfence.fleet.config.model import RetentionSettings
 from ringfence.fleet.record_store import TRANSFER_LIMIT_S, RecordStore, call_store
 from ringfence.fleet.store.database import Database
+from ringfence.fleet.store.deliveries import remove_old_deliveries
 from ringfence.fleet.store.ended_jobs import (
     FIRST,
     EndedJob,
@@ -30,10 +30,8 @@ from ringfence.fleet.store.ended_jobs import (
     ended_before,
     runs_gone_on_with,
 )
-from ringfence.fleet.store.job import milliseconds
 from ringfence.fleet.store.jobs import Jobs
 from ringfence.fleet.store.spend import remove_spend_before_in
-from ringfence.fleet.store.tables import DELIVERIES
 from ringfence.job.garbage_collection import abandoned_sessions, clear_removed, remove_all, remove_runs
 from ringfence.job.store import JobStore
 from ringfence.journal import creation_of, is_alive, run_dir, runs_dir, summarize
@@ -46,10 +44,11 @@ _MAX_JOBS = 2000
 """The most jobs that one round removes."""
 _MAX_CHAIN = 10_000
 _TOTALS_AGE = timedelta(days=400)
+"""Older sums of spend are on no page."""
 
 
 @dataclass
-class Forgotten:
+class RetentionResult:
     """What a round removed, or would remove."""
 
     jobs: list[str] = field(default_factory=list)
@@ -78,7 +77,7 @@ class Retention:
 
     async def round(
         self, settings: RetentionSettings, *, dry_run: bool = False, most: int = _MAX_JOBS
-    ) -> Forgotten:
+    ) -> RetentionResult:
         """Remove jobs that need not be kept any more, the oldest first.
 
         Args:
@@ -90,7 +89,7 @@ class Retention:
             InfrastructureFault: The database cannot be reached, or a record cannot be removed; the rest is done later.
         """
         async with self._lock:
-            done = Forgotten()
+            done = RetentionResult()
             kept = await anyio.to_thread.run_sync(_with_resumed_runs, await runs_gone_on_with(self._database))
             async for page in self._pages(settings, done):
                 removable = [job for job in await self._removable(page, kept) if job.id not in done.jobs]
@@ -100,13 +99,17 @@ class Retention:
                     done.is_all = False
                     break
             if not dry_run:
-                await self._database.write(_remove_old_totals)
+                now = datetime.now(UTC)
+                await self._database.write(partial(remove_spend_before_in, before=now - _TOTALS_AGE))
+                await remove_old_deliveries(self._database, now)
                 await clear_removed()
                 if done.runs:
                     await remove_all(await anyio.to_thread.run_sync(abandoned_sessions, JobStore()))
             return done
 
-    async def _pages(self, settings: RetentionSettings, done: Forgotten) -> AsyncIterator[list[EndedJob]]:
+    async def _pages(
+        self, settings: RetentionSettings, done: RetentionResult
+    ) -> AsyncIterator[list[EndedJob]]:
         """Yield the jobs that are too old, too many, or whose records are too large."""
         size = 0 if settings.size is None else await anyio.to_thread.run_sync(_total_bytes, [runs_dir()])
         if settings.age is not None:
@@ -133,7 +136,7 @@ class Retention:
             place = (page[-1].ended_ms, page[-1].id)
             yield page
 
-    async def _by_size(self, over_bytes: int, done: Forgotten) -> AsyncIterator[list[EndedJob]]:
+    async def _by_size(self, over_bytes: int, done: RetentionResult) -> AsyncIterator[list[EndedJob]]:
         if over_bytes <= done.size_bytes:
             return
         async for page in self._by_age(None):
@@ -159,7 +162,7 @@ class Retention:
 
         return await anyio.to_thread.run_sync(select)
 
-    async def _remove(self, jobs: list[EndedJob], done: Forgotten, *, dry_run: bool) -> None:
+    async def _remove(self, jobs: list[EndedJob], done: RetentionResult, *, dry_run: bool) -> None:
         if not jobs:
             return
         paths = [path for job in jobs for path in map(run_dir, job.run_ids) if path.is_dir()]
@@ -170,17 +173,10 @@ class Retention:
             if self._records is not None:
                 await call_store(partial(self._records.remove, run_ids), limit_s=TRANSFER_LIMIT_S)
             await self._engine.forget([each for job in jobs for each in job.workflow_ids])
-            await self._jobs.forget([job.id for job in jobs])
+            await self._jobs.remove_ended([job.id for job in jobs])
         done.jobs += [job.id for job in jobs]
         done.runs += len(paths)
         done.size_bytes += size
-
-
-def _remove_old_totals(connection: Connection) -> None:
-    """Remove spend totals that no page shows any more, and webhook deliveries that are too old to be sent again."""
-    before = datetime.now(UTC) - _TOTALS_AGE
-    remove_spend_before_in(connection, before)
-    connection.execute(delete(DELIVERIES).where(DELIVERIES.c.received_ms < milliseconds(before)))
 
 
 def _is_sealed(run_id: str) -> bool:

@@ -9,16 +9,18 @@ from ringfence.fleet.client import FleetClient, socket_path
 from ringfence.fleet.config.definition import Fleet
 from ringfence.fleet.config.loader import load_trusted
 from ringfence.fleet.record_store import open_record_store
-from ringfence.fleet.retention import Forgotten, Retention
+from ringfence.fleet.retention import Retention, RetentionResult
 from ringfence.fleet.state_directory import held, noted_file
 from ringfence.fleet.store.database import Database, sqlite_url
 from ringfence.fleet.store.ended_jobs import runs_of_jobs
 
 DATABASE = "RINGFENCE_FLEET_DATABASE"
-_FORGET_S = 600.0
+_TIMEOUT_S = 600.0
 
 
-async def forget(state: Path, environ: Mapping[str, str], *, dry_run: bool) -> Forgotten | None:
+async def apply_retention(
+    state: Path, environ: Mapping[str, str], *, dry_run: bool
+) -> RetentionResult | None:
     """Remove jobs that the fleet need not keep, through its daemon if that runs. Returns None if there is no fleet.
 
     Raises:
@@ -30,17 +32,17 @@ async def forget(state: Path, environ: Mapping[str, str], *, dry_run: bool) -> F
         return None
     with held(state) as daemon:
         if daemon is not None:
-            return await _by_daemon(state, dry_run=dry_run)
+            return await _through_daemon(state, dry_run=dry_run)
         if not file.exists():
             return None
-        return await _forget_here(load_trusted(file, environ=environ), state, dry_run=dry_run)
+        return await _without_daemon(load_trusted(file, environ=environ), state, dry_run=dry_run)
 
 
-async def belonging(state: Path, environ: Mapping[str, str], run_ids: Sequence[str]) -> frozenset[str]:
+async def runs_of_fleets(state: Path, environ: Mapping[str, str], run_ids: Sequence[str]) -> frozenset[str]:
     """Return the runs that belong to a fleet's jobs, which are only removed together with their jobs.
 
     Raises:
-        ConfigurationError, PolicyRefused, InfrastructureFault: As `forget`.
+        ConfigurationError, PolicyRefused, InfrastructureFault: As `apply_retention`.
     """
     named = _url(state, environ)
     urls = {f"sqlite:///{file}" for file in (state / "fleet").glob("fleet*.db")} | (
@@ -63,7 +65,7 @@ def _url(state: Path, environ: Mapping[str, str]) -> str | None:
     return sqlite_url(state, file) if fleet_database(state / "fleet").exists() else None
 
 
-async def _forget_here(fleet: Fleet, state: Path, *, dry_run: bool) -> Forgotten:
+async def _without_daemon(fleet: Fleet, state: Path, *, dry_run: bool) -> RetentionResult:
     from ringfence.engine import open_engine
 
     url = fleet.settings.engine.url or sqlite_url(state, fleet.file)
@@ -75,23 +77,23 @@ async def _forget_here(fleet: Fleet, state: Path, *, dry_run: bool) -> Forgotten
         )
 
 
-async def _by_daemon(state: Path, *, dry_run: bool) -> Forgotten:
+async def _through_daemon(state: Path, *, dry_run: bool) -> RetentionResult:
     import anyio.to_thread
 
-    client = FleetClient(socket_path(state), timeout_s=_FORGET_S)
+    client = FleetClient(socket_path(state), timeout_s=_TIMEOUT_S)
 
-    async def forget() -> Forgotten:
+    async def apply() -> RetentionResult:
         answer = await anyio.to_thread.run_sync(lambda: client.post("forget", dry_run=dry_run))
-        return Forgotten(**answer)
+        return RetentionResult(**answer)
 
-    return await _rounds(forget, dry_run=dry_run)
+    return await _rounds(apply, dry_run=dry_run)
 
 
-async def _rounds(forget: Callable[[], Awaitable[Forgotten]], *, dry_run: bool) -> Forgotten:
+async def _rounds(apply: Callable[[], Awaitable[RetentionResult]], *, dry_run: bool) -> RetentionResult:
     """Run rounds until there is nothing more to remove, and return their total."""
-    total = Forgotten(is_all=False)
+    total = RetentionResult(is_all=False)
     while not total.is_all:
-        done = await forget()
+        done = await apply()
         total.jobs += done.jobs
         total.runs += done.runs
         total.size_bytes += done.size_bytes

@@ -71,7 +71,7 @@ async def test_all_are_entered_with_what_is_beside_them(database: Database):
         assert await jobs.blob(each.job.id, "prompt") == b"Do it."
         assert await jobs.blob(each.job.id, "configuration") == b"{}"
     states = await ScheduleStates(database).all()
-    assert {key: state.last_slot for key, state in states.items()} == {
+    assert {key: state.last_due for key, state in states.items()} == {
         ("one", "often"): AT,
         ("two", "often"): AT,
     }

@@ -96,8 +96,8 @@ async def test_totals_never_go_down(tmp_path: Path):
     async with standing(tmp_path) as daemon, on_socket(daemon) as client:
         first = await ended(daemon, "mender", JobState.SUCCEEDED, Usage(100, 0.5))
         second = await ended(daemon, "mender", JobState.SUCCEEDED, Usage(7, 0.25))
-        assert await daemon.jobs.forget([first.id, second.id, "unknown"]) == [first.id, second.id]
-        assert await daemon.jobs.forget([first.id, second.id]) == []
+        assert await daemon.jobs.remove_ended([first.id, second.id, "unknown"]) == [first.id, second.id]
+        assert await daemon.jobs.remove_ended([first.id, second.id]) == []
         await ended(daemon, "mender", JobState.SUCCEEDED, Usage(3, 0))
         found = await read(client)
     assert {

@@ -18,7 +18,7 @@ async def test_the_pause_between_starts_grows():
         if len(pauses) == 2:
             is_over.set()
 
-    supervisor = Supervisor("mysql://unsupported/database", slots=1, more={}, log=log)
+    supervisor = Supervisor("mysql://unsupported/database", capacity=1, more={}, log=log)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run, 1)

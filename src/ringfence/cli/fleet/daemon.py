@@ -84,6 +84,7 @@ async def _up(path: Path, is_json: bool, log_format: "LogFormat | None", is_stan
     from ringfence.config.old_names import rename_database
     from ringfence.config.paths import state_dir
     from ringfence.fleet.daemon.daemon import Daemon
+    from ringfence.fleet.daemon.run import run_daemon
     from ringfence.fleet.daemon.systemd_notify import Notifier
     from ringfence.fleet.state_directory import held
 
@@ -97,8 +98,10 @@ async def _up(path: Path, is_json: bool, log_format: "LogFormat | None", is_stan
     missing = await _check_machine(daemon.fleet)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_handle_signals, daemon)
-        await daemon.run(
-            on_ready=lambda: _report_ready(daemon, missing, is_json=is_json), is_standby=is_standby
+        await run_daemon(
+            daemon,
+            on_ready=lambda: _report_ready(daemon, missing, is_json=is_json),
+            is_standby=is_standby,
         )
         tasks.cancel_scope.cancel()
 

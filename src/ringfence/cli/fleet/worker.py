@@ -51,7 +51,7 @@ def worker(
     settings: dict[str, Any] = {}
     if reads_stdin:
         settings = json.loads(sys.stdin.readline() or "{}")
-        url, slots = settings.get("url", ""), settings.get("slots", slots)
+        url, slots = settings.get("url", ""), settings.get("capacity", slots)
     elif endpoint := os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
         settings = {"traces": {"endpoint": endpoint}}
     if log_format is not None:
@@ -75,7 +75,7 @@ def _checked_labels(labels: list[str]) -> list[str]:
     return labels
 
 
-async def _work(url: str, slots: int, settings: dict[str, Any], reads_stdin: bool) -> None:
+async def _work(url: str, capacity: int, settings: dict[str, Any], reads_stdin: bool) -> None:
     import anyio
 
     from ringfence.cli.fleet.log import Log
@@ -86,7 +86,7 @@ async def _work(url: str, slots: int, settings: dict[str, Any], reads_stdin: boo
     work = Worker(
         url,
         state=state_dir(),
-        slots=slots,
+        capacity=capacity,
         log=log,
         say=partial(log, event="worker.noted"),
         traces=_traces(settings, log),

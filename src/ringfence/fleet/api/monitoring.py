@@ -1,8 +1,6 @@
 """Serves a fleet's metrics for Prometheus, and the checks that its daemon is alive and takes jobs."""
 
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -10,66 +8,46 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from ringfence.errors import InfrastructureFault
-from ringfence.fleet.metrics import CensusCache, Moment, exposition
+from ringfence.fleet.daemon.daemon import Daemon
+from ringfence.fleet.metrics import Moment, exposition
 from ringfence.sandbox.pool.counts import read_counts
 
-if TYPE_CHECKING:
-    from ringfence.fleet.daemon.daemon import Daemon
 
-
-def metrics_of(daemon: "Daemon") -> Callable[[Request], Awaitable[Response]]:
-    """Create the endpoint of `/metrics`."""
-    census_cache = CensusCache(daemon.database)
+def monitoring_app(daemon: Daemon) -> Starlette:
+    """Create the application for the address of the metrics, which serves nothing else."""
 
     async def metrics(request: Request) -> Response:
-        moment = await _moment(daemon, census_cache)
-        content, kind = exposition(moment, daemon.counters, accept=request.headers.get("accept", ""))
-        return Response(content, headers={"Content-Type": kind})
+        return await metrics_response(daemon, request)
 
-    return metrics
+    async def healthz(_request: Request) -> Response:
+        return health_response()
+
+    async def readyz(_request: Request) -> Response:
+        return readiness_response(daemon)
+
+    routes = {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
+    return Starlette(routes=[Route(path, act, methods=["GET"]) for path, act in routes.items()])
 
 
-async def healthz(_request: Request) -> Response:
+def health_response() -> Response:
     """Respond `ok`, because the daemon is alive."""
     return PlainTextResponse("ok\n")
 
 
-def readiness_of(daemon: "Daemon") -> Callable[[Request], Awaitable[Response]]:
-    """Create the endpoint of `/readyz`."""
-
-    async def readyz(_request: Request) -> Response:
-        """Respond whether the fleet takes jobs."""
-        return PlainTextResponse(
-            "ok\n" if daemon.is_ready else "not ready\n", 200 if daemon.is_ready else 503
-        )
-
-    return readyz
+def readiness_response(daemon: Daemon) -> Response:
+    """Respond whether the fleet takes jobs."""
+    return PlainTextResponse("ok\n") if daemon.is_ready else PlainTextResponse("not ready\n", 503)
 
 
-def metrics_route(daemon: "Daemon") -> Route:
-    """Create the route of the metrics."""
-    return Route("/metrics", metrics_of(daemon), methods=["GET"], include_in_schema=False)
-
-
-def monitoring_app(daemon: "Daemon") -> Starlette:
-    """Create the application for the address of the metrics, which serves nothing else."""
-    return Starlette(
-        routes=[
-            metrics_route(daemon),
-            Route("/healthz", healthz, methods=["GET"]),
-            Route("/readyz", readiness_of(daemon), methods=["GET"]),
-        ]
-    )
-
-
-async def _moment(daemon: "Daemon", census_cache: CensusCache) -> Moment:
-    census = await census_cache.census()
+async def metrics_response(daemon: Daemon, request: Request) -> Response:
+    """Respond with the metrics in the format that the request accepts."""
+    census = await daemon.census_cache.census()
     executors = None
     if census is not None:
         with suppress(InfrastructureFault):
             executors = len(await daemon.engine.live_executors())
     pool = read_counts(daemon.state / "pool")
-    return Moment(
+    moment = Moment(
         agents=frozenset(daemon.fleet.agents),
         census=census,
         is_ready=daemon.is_ready,
@@ -79,3 +57,5 @@ async def _moment(daemon: "Daemon", census_cache: CensusCache) -> Moment:
         database_errors=daemon.database.errors,
         pool={"hits": pool.hits, "misses": pool.misses},
     )
+    content, kind = exposition(moment, daemon.counters, accept=request.headers.get("accept", ""))
+    return Response(content, headers={"Content-Type": kind})

@@ -5,9 +5,9 @@ import os
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from ringfence.fleet.api import monitoring
 from ringfence.fleet.api.access import ADMIN, READ
 from ringfence.fleet.api.context import Context, RunningDaemon
+from ringfence.fleet.api.monitoring import health_response, metrics_response, readiness_response
 from ringfence.fleet.queries.models import DownResponse, RetentionResponse, StatusResponse
 from ringfence.fleet.queries.status import empty_status, read_status
 
@@ -21,9 +21,9 @@ async def status(context: Context) -> StatusResponse:
 
 
 @router.get("/healthz", dependencies=[READ], response_class=PlainTextResponse)
-async def healthz(request: Request) -> Response:
+async def healthz() -> Response:
     """Whether the server is alive."""
-    return await monitoring.healthz(request)
+    return health_response()
 
 
 @router.get(
@@ -32,19 +32,15 @@ async def healthz(request: Request) -> Response:
     response_class=PlainTextResponse,
     responses={503: {"content": {"text/plain": {}}, "description": "The fleet accepts no jobs."}},
 )
-async def readyz(request: Request, daemon: RunningDaemon) -> Response:
+async def readyz(daemon: RunningDaemon) -> Response:
     """Whether the fleet accepts jobs."""
-    return await monitoring.readiness_of(daemon)(request)
+    return readiness_response(daemon)
 
 
 @router.get("/metrics", dependencies=[READ], include_in_schema=False)
 async def metrics(request: Request, daemon: RunningDaemon) -> Response:
     """Metrics for Prometheus."""
-    known = request.app.state
-    if not hasattr(known, "metrics"):  # the endpoint caches the counts for a second
-        known.metrics = monitoring.metrics_of(daemon)
-    response: Response = await known.metrics(request)
-    return response
+    return await metrics_response(daemon, request)
 
 
 @router.get("/openapi.json", dependencies=[READ], include_in_schema=False)
@@ -68,7 +64,7 @@ async def reload(daemon: RunningDaemon) -> list[str]:
 @router.post("/v1/forget", dependencies=[ADMIN])
 async def forget(daemon: RunningDaemon, *, dry_run: bool = False) -> RetentionResponse:
     """Remove ended jobs as `fleet.retention` says."""
-    return RetentionResponse.model_validate(await daemon.forget(dry_run=dry_run))
+    return RetentionResponse.model_validate(await daemon.apply_retention(dry_run=dry_run))
 
 
 @router.post("/v1/down", dependencies=[ADMIN])

@@ -94,9 +94,7 @@ class Scheduler:
                 or before.schedule.describe() != each.schedule.describe()
             ):
                 handled = (
-                    state.last_slot
-                    if state is not None and state.last_slot is not None
-                    else datetime.now(UTC)
+                    state.last_due if state is not None and state.last_due is not None else datetime.now(UTC)
                 )
                 timer = Timer(key, each.schedule, handled, CatchUp(each.settings.catch_up))
                 self.clock.add(timer, is_paused=is_paused)

@@ -27,13 +27,13 @@ class Supervisor:
 
     Args:
         url: The URL of the database.
-        slots: Jobs that each worker runs at once.
+        capacity: Jobs that each worker runs at once.
         more: Further settings for each worker.
         log: Logs workers that end.
     """
 
-    def __init__(self, url: str, *, slots: int, more: Mapping[str, Any], log: Log) -> None:
-        self._worker_settings = json.dumps({**more, "url": url, "slots": slots}).encode() + b"\n"
+    def __init__(self, url: str, *, capacity: int, more: Mapping[str, Any], log: Log) -> None:
+        self._worker_settings = json.dumps({**more, "url": url, "capacity": capacity}).encode() + b"\n"
         self._log = log
         self._running: dict[int, Process] = {}
         self.restarts = 0

@@ -39,7 +39,7 @@ def _answer(
         name=each.name,
         when=each.schedule.describe(),
         next_at=next_at,
-        last_at=None if state is None else _due_time(each, state.last_slot),
+        last_at=None if state is None else _due_time(each, state.last_due),
         is_paused=is_paused,
         is_enabled=each.is_enabled,
     )

@@ -265,9 +265,9 @@ class Jobs:
 
     async def remove(self, job_id: str) -> bool:
         """Remove a job that has ended, with all its rows; False if it has not ended, or does not exist."""
-        return await self.forget([job_id]) == [job_id]
+        return await self.remove_ended([job_id]) == [job_id]
 
-    async def forget(self, ids: Sequence[str]) -> Sequence[str]:
+    async def remove_ended(self, ids: Sequence[str]) -> Sequence[str]:
         """Remove jobs in one transaction, except those that have not ended; return the ids of the removed jobs.
 
         The totals keep counting them.

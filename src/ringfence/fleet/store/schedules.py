@@ -11,7 +11,7 @@ from ringfence.fleet.store.job import milliseconds, moment
 from ringfence.fleet.store.tables import SCHEDULES
 
 _MARK_HANDLED = text(
-    "INSERT INTO fleet_schedules (agent, name, last_slot_ms) VALUES (:of, :called, :slot) "
+    "INSERT INTO fleet_schedules (agent, name, last_slot_ms) VALUES (:of, :called, :due) "
     "ON CONFLICT (agent, name) DO UPDATE SET last_slot_ms = excluded.last_slot_ms"
 )
 
@@ -22,7 +22,7 @@ class ScheduleState:
 
     agent: str
     name: str
-    last_slot: datetime | None = None
+    last_due: datetime | None = None
     """The last due time that was handled."""
     is_paused: bool = False
 
@@ -49,18 +49,20 @@ class ScheduleStates:
 
         return await self._database.read(act)
 
-    async def mark_handled(self, slots: Iterable[tuple[str, str, datetime]]) -> None:
+    async def mark_handled(self, due_times: Iterable[tuple[str, str, datetime]]) -> None:
         """Store the last due times that were handled: agent, schedule name and due time of each."""
-        await self._database.write(lambda connection: mark_handled_in(connection, slots))
+        await self._database.write(lambda connection: mark_handled_in(connection, due_times))
 
     async def pause(self, agent: str, name: str, *, is_paused: bool) -> None:
         """Pause a schedule, or resume it."""
         await self._database.write(lambda connection: _set(connection, agent, name, is_paused=is_paused))
 
 
-def mark_handled_in(connection: Connection, slots: Iterable[tuple[str, str, datetime]]) -> None:
+def mark_handled_in(connection: Connection, due_times: Iterable[tuple[str, str, datetime]]) -> None:
     """As `ScheduleStates.mark_handled`, within a transaction."""
-    rows = [{"of": agent, "called": name, "slot": milliseconds(slot)} for agent, name, slot in slots]
+    rows = [
+        {"of": agent, "called": name, "due": milliseconds(due_time)} for agent, name, due_time in due_times
+    ]
     if rows:
         connection.execute(_MARK_HANDLED, rows)
 

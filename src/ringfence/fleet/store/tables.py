@@ -126,7 +126,7 @@ SCHEDULES = Table(
     Column("is_paused", Boolean, nullable=False, server_default=text("false")),
     PrimaryKeyConstraint("agent", "name"),
 )
-"""The last due time of each schedule that was handled."""
+"""The last due time of each schedule that was handled; its column keeps the name that it had in version 0.1."""
 
 AGENTS = Table(
     "fleet_agents",

@@ -20,7 +20,7 @@ from ringfence.sandbox.workspace.git.command import CLEAN_ATTRIBUTES, LARGE, Git
 from ringfence.sandbox.workspace.run_as import Actor
 
 _FETCH_S = 600.0
-_MOST_SLOTS = 64
+_MAX_CLONES = 64
 _OPTIONS = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -90,50 +90,50 @@ class JobWorkspaces:
                 )
             yield workspace
             return
-        slot = self._slot(job, kept)
-        if not slot.is_of(job, attempt=not as_it_was_left):
-            slot.forget()
-            await anyio.to_thread.run_sync(_empty, slot.work)
-            await fetch(settings.repository, slot.work)
-        slot.note(job)
-        yield slot.work
+        clone = self._clone_of(job, kept)
+        if not clone.is_of(job, attempt=not as_it_was_left):
+            clone.clear_note()
+            await anyio.to_thread.run_sync(_empty, clone.work)
+            await fetch(settings.repository, clone.work)
+        clone.note(job)
+        yield clone.work
 
     def is_there(self, job: Job, settings: AgentSettings) -> bool:
         """Whether the workspace holds the changes of the job's run: its clone is here, and no other job took it."""
-        return settings.repository is None or self._slot(job).is_of(job)
+        return settings.repository is None or self._clone_of(job).is_of(job)
 
     def release(self, job_id: str) -> None:
         """Release a job's clone for other jobs."""
-        slot = self._held.pop(job_id, None)
-        if slot is not None:
-            slot.close()
+        clone = self._held.pop(job_id, None)
+        if clone is not None:
+            clone.close()
 
-    def _slot(self, job: Job, kept: Collection[str] = ()) -> "_CloneDirectory":
+    def _clone_of(self, job: Job, kept: Collection[str] = ()) -> "_CloneDirectory":
         """A directory that no other job uses: the one with the job's clone, otherwise the first free one."""
         held = self._held.get(job.id)
         if held is not None:
             return held
         name = hashlib.sha256(job.agent.encode()).hexdigest()[:16]
         free: _CloneDirectory | None = None
-        for number in range(_MOST_SLOTS):
+        for number in range(_MAX_CLONES):
             path = self._root / f"{name}-{number}"
             if free is not None and not path.is_dir():
                 break
-            slot = _CloneDirectory.take(path)
-            if slot is not None and slot.job_id != job.id and slot.job_id in kept:
-                slot.close()
+            clone = _CloneDirectory.take(path)
+            if clone is not None and clone.job_id != job.id and clone.job_id in kept:
+                clone.close()
                 continue
-            if slot is not None and (free is None or slot.is_of(job, attempt=False)):
+            if clone is not None and (free is None or clone.is_of(job, attempt=False)):
                 if free is not None:
                     free.close()
-                free = slot
-                if slot.is_of(job, attempt=False):
+                free = clone
+                if clone.is_of(job, attempt=False):
                     break
-            elif slot is not None:
-                slot.close()
+            elif clone is not None:
+                clone.close()
         if free is None:
             raise InfrastructureFault(
-                f"more than {_MOST_SLOTS} clones of agent {job.agent!r} are in use here; wait for one"
+                f"more than {_MAX_CLONES} clones of agent {job.agent!r} are in use here; wait for one"
             )
         self._held[job.id] = free
         return free
@@ -180,7 +180,7 @@ class _CloneDirectory:
         """Record the job and attempt that the clone belongs to."""
         self._note.write_text(_note_of(job))
 
-    def forget(self) -> None:
+    def clear_note(self) -> None:
         """Record that the clone belongs to no job."""
         self._note.unlink(missing_ok=True)
 

@@ -40,7 +40,7 @@ class Worker:
     Args:
         url: The URL of the database.
         state: The state directory.
-        slots: The number of jobs at once.
+        capacity: The number of jobs at once.
         log: Reports what a person should know about a job.
         say: Reports everything else that a person should know.
         traces: Exports traces of jobs.
@@ -53,7 +53,7 @@ class Worker:
         url: str,
         *,
         state: Path,
-        slots: int,
+        capacity: int,
         log: Log,
         say: Callable[[str], None],
         traces: "Traces | None" = None,
@@ -61,7 +61,7 @@ class Worker:
         records: str | None = None,
     ) -> None:
         self._labels = tuple(sorted(set(labels)))
-        self._slots = slots
+        self._capacity = capacity
         self._say = say
         self._traces = traces
         # Patient: a short outage of the database must not lose work that is done.
@@ -92,7 +92,7 @@ class Worker:
         self._engine = open_engine(
             url,
             workflows={JOB_WORKFLOW: self._workflow},
-            concurrency=slots,
+            concurrency=capacity,
             recoveries=_RECOVERIES,
             labels=(*self._labels, host),
         )
@@ -141,7 +141,7 @@ class Worker:
             pid=os.getpid(),
             version=__version__,
             labels=self._labels,
-            capacity=self._slots,
+            capacity=self._capacity,
         )
 
     async def _stay_registered(self) -> None:
