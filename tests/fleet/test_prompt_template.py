@@ -33,6 +33,21 @@ def test_what_is_from_outside_is_marked():
     assert found[1] not in repeat_request
 
 
+@pytest.mark.parametrize(
+    ("template", "title"),
+    [
+        ("{{ payload.title }}\n\n{{ payload.body }}", "red"),
+        ("\n  Mend {{payload.title}} ({{ payload.labels.0.name }}) now \nlong", "Mend red (bug) now"),
+        ("Mend {{ payload.nothing }}", "Mend {{ payload.nothing }}"),
+        ("{{ payload.many }}", "a b"),
+    ],
+    ids=["issue", "words", "unknown", "lines"],
+)
+def test_a_title_is_the_first_line_with_its_values(template: str, title: str):
+    """The title of a job is the first line of its prompt, with the trigger's values and without marks, on one line."""
+    assert PromptTemplate(template).render_title({"payload": {**ISSUE, "many": "a\n b"}}) == title
+
+
 def test_values_that_are_no_text_are_json():
     """Numbers, lists and mappings are inserted as JSON; an unpaired surrogate is replaced."""
     template = PromptTemplate("{{payload.number}} {{payload.labels}} {{payload.some-key}} {{payload.odd}}")

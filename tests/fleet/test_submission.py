@@ -138,6 +138,19 @@ async def test_a_queue_has_an_end(database: Database, tmp_path: Path, overlap: L
         await _submit(database, tmp_path, overlap, slot="2", name="hourly", agent_says="prompt: x, queue: 1")
 
 
+async def test_a_job_of_a_trigger_is_named_by_its_data(database: Database, tmp_path: Path):
+    """The title of a job is its prompt's first line with the trigger's data; a prompt by hand is used as it is."""
+    file = tmp_path / "ringfence.yaml"
+    file.write_text("agents: {a: {prompt: x}}\n")
+    agent = load_fleet(file, environ={}).agents["a"]
+    prompt, payload = "Mend {{ payload.title }}\nsoon", {"title": "the roof"}
+    entered = await submit(database, JobRequest(agent, "source", prompt=prompt, payload=payload))
+    by_hand = await submit(database, JobRequest(agent, "manual", prompt=prompt))
+    assert entered.job is not None
+    assert by_hand.job is not None
+    assert (entered.job.title, by_hand.job.title) == ("Mend the roof", "Mend {{ payload.title }}")
+
+
 async def test_who_takes_the_place_of_another_needs_no_more_room(database: Database, tmp_path: Path):
     """`replace` works with a full queue, which does not grow."""
     for slot in ("1", "2", "3"):

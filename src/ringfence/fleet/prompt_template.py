@@ -71,6 +71,16 @@ class PromptTemplate:
             raise _too_long()
         return text
 
+    def render_title(self, outside: Mapping[str, Any]) -> str:
+        """Return the first line that is not blank, for lists that people read: values from outside stand in it unmarked.
+
+        Args:
+            outside: As in `render`. Names that it does not have stay as they are.
+        """
+        lines = self._template.template.splitlines()
+        first = next((line for line in lines if line.strip()), "")
+        return " ".join(_Braces(first).safe_substitute(_TitleValues(outside)).split())
+
     def _matches(self) -> list[re.Match[str]]:
         matches = list(_Braces.pattern.finditer(self._template.template))  # type: ignore[attr-defined]  # set by Template
         for match in matches:
@@ -123,6 +133,21 @@ class _Values(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._outside)
+
+
+class _TitleValues(dict[str, str]):
+    """Looks up the beginnings of values, for titles."""
+
+    def __init__(self, outside: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._outside = outside
+
+    def __missing__(self, name: str) -> str:
+        first, *rest = name.split(".")
+        try:
+            return _text(_walk(self._outside[first], name, first, rest))[:_SHOWN_CHARS]
+        except UsageError:  # the job fails with this error, which names what the data has
+            raise KeyError(name) from None
 
 
 def _walk(value: Any, name: str, at: str, rest: Sequence[str]) -> Any:

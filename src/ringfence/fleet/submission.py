@@ -10,6 +10,7 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from ringfence.errors import UsageError
 from ringfence.fleet.config.definition import Agent
+from ringfence.fleet.prompt_template import PromptTemplate
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.deliveries import add_delivery_in, find_delivery_in
 from ringfence.fleet.store.insertion import DuplicateKey, insert_in
@@ -80,6 +81,7 @@ def new_job(wanted: JobRequest) -> NewJob:
         trigger=wanted.trigger,
         trigger_name=wanted.name,
         prompt=prompt,
+        title=None if wanted.payload is None else _title(prompt, wanted.payload),
         dedupe_key=wanted.dedupe_key,
         priority=settings.priority if wanted.priority is None else wanted.priority,
         workspace=workspace_of(wanted.agent),
@@ -91,6 +93,14 @@ def new_job(wanted: JobRequest) -> NewJob:
         configuration=wanted.agent.configuration,
         most_queued=settings.queue,
     )
+
+
+def _title(prompt: str, payload: Any) -> str | None:
+    """The first line of a prompt with the trigger's data; None if it is no template, which the job will report."""
+    try:
+        return PromptTemplate(prompt).render_title({"payload": payload})
+    except UsageError:
+        return None
 
 
 def workspace_of(agent: Agent) -> str:

@@ -46,3 +46,22 @@ def test_a_price_is_asked_for_on_several_machines_too(load: Load):
     engine = "\nfleet: {engine: {type: postgres, url: 'postgresql://h/d'}}"
     (doubt,) = find_warnings(load(_BOUNDS["budget.cost_usd"] + engine), {})
     assert "`prices:`" in doubt
+
+
+_SMALL = {
+    "fleet": "fleet: {budget: {tokens: 1000}}\nagents: {a: {prompt: x}, b: {prompt: x}}",
+    "agent": "agents: {a: {prompt: x, concurrency: 2, budget: {tokens: 1000}}}",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [("fleet", "fleet.budget.tokens"), ("agent", "agents.a.budget.tokens")],
+    ids=["fleet", "agent"],
+)
+def test_a_budget_that_one_job_reserves_alone_is_foreseen(load: Load, kind: str, key: str):
+    """Where several jobs may run, a warning says that one of them reserves the whole budget, and what to set."""
+    (doubt,) = find_warnings(load(_SMALL[kind] + _COPIES), {})
+    assert doubt.startswith(f"{key}: `limits.tokens` lets one job of agent 'a'")
+    assert doubt.endswith("set `limits: {tokens: ...}` well below 1,000")
+    assert list(find_warnings(load(_SMALL[kind] + _COPIES + "\nlimits: {tokens: 100}"), {})) == []

@@ -1,7 +1,7 @@
 """Finds what will not work on this machine in a fleet whose files are valid."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from ringfence.config.document import DEFAULT
 from ringfence.config.old_names import old_names_in
 from ringfence.errors import ConfigurationError, PolicyRefused
 from ringfence.fleet.config.definition import Agent, Fleet
-from ringfence.fleet.config.model import DirectoryTrigger, FleetSettings
+from ringfence.fleet.config.model import BudgetSettings, DirectoryTrigger, FleetSettings
 from ringfence.job.resolution import DEFAULT_MODELS, prices_of
 from ringfence.model.registry import read_model
 from ringfence.runtime.limits import check_price_known
@@ -32,6 +32,7 @@ def find_warnings(fleet: Fleet, environ: Mapping[str, str]) -> Iterator[str]:
         yield "there are no agents; write some under `agents:`"
     is_local = fleet.settings.engine.type == "sqlite"
     seen = set()
+    yield from _check_reservations(fleet)
     for agent in fleet.agents.values():
         local = chain(_check_files(agent), _check_variables(agent, environ)) if is_local else ()
         for key, warning in chain(local, _check_prices(agent, fleet.settings)):
@@ -41,6 +42,31 @@ def find_warnings(fleet: Fleet, environ: Mapping[str, str]) -> Iterator[str]:
                 yield f"{position}agents.{agent.name}.{key}: {warning}"
             if origin.is_file:
                 seen.add((origin, warning))
+
+
+def _check_reservations(fleet: Fleet) -> Iterator[str]:
+    """Warn about budgets of a day that one job reserves alone, although several jobs could run at the same time."""
+    agents = list(fleet.agents.values())
+    if len(agents) > 1 and fleet.settings.concurrency > 1:
+        yield from _find_small_budgets("fleet.budget", fleet.settings.budget, agents)
+    for agent in agents:
+        if agent.settings.concurrency > 1:
+            yield from _find_small_budgets(f"agents.{agent.name}.budget", agent.settings.budget, [agent])
+
+
+def _find_small_budgets(key: str, budget: BudgetSettings, agents: Sequence[Agent]) -> Iterator[str]:
+    for unit in ("tokens", "cost_usd"):
+        most = getattr(budget, unit)
+        limits = {each.name: getattr(each.settings.limits, unit) for each in agents}
+        large = [
+            name for name, limit in limits.items() if most is not None and (limit is None or limit > most)
+        ]
+        if large:
+            others = f" and {len(large) - 1} more" if len(large) > 1 else ""
+            yield (
+                f"{key}.{unit}: `limits.{unit}` lets one job of agent {large[0]!r}{others} reserve all of it, so that "
+                f"no other job runs meanwhile; set `limits: {{{unit}: ...}}` well below {most:,.10g}"
+            )
 
 
 def _check_files(agent: Agent) -> _Warnings:

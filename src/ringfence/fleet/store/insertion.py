@@ -94,7 +94,7 @@ def made(new: NewJob) -> PreparedJob:
         "priority": new.priority,
         "workspace": new.workspace,
         "placement": new.placement,
-        "title": title_of(new.prompt),
+        "title": title_of(new.prompt if new.title is None else new.title),
         "changed_ms": milliseconds(now),
         "created_ms": milliseconds(now),
         "not_before_ms": milliseconds(new.not_before) if new.not_before else 0,

@@ -30,6 +30,8 @@ class NewJob:
     """The qualified name of the agent."""
     trigger: TriggerKind
     prompt: str
+    title: str | None = None
+    """A text for lists; None: the first line of the prompt."""
     trigger_name: str = ""
     """The name of the schedule, webhook, ..."""
     dedupe_key: str | None = None
