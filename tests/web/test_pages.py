@@ -244,6 +244,14 @@ def test_an_answer_that_is_typed_survives_changes(page: Page, example: Example) 
     )
 
 
+def test_a_job_that_runs_again_shows_no_reason_of_before(page: Page, example: Example) -> None:
+    """While an attempt runs, neither the list nor the page of a job shows why the attempt before ended."""
+    execute(example, update(JOBS).where(JOBS.c.id == example.live).values(reason="its worker was stopped"))
+    for path in ("jobs", f"jobs/{example.live}"):
+        _settle(page, path)
+        expect(page.locator("main")).not_to_contain_text("its worker was stopped")
+
+
 def test_a_job_that_waits_leads_to_its_question(page: Page, example: Example) -> None:
     """The page of a job that waits for a person has a link to the place in the inbox where the person answers."""
     _settle(page, "inbox")

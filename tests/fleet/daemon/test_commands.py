@@ -168,6 +168,24 @@ def test_logs_follow_a_job_through_its_attempts(crew: FleetFiles):
     assert said == f"ringfence: job {job}: the attempt ended, but not the job; attempt 2 follows\n"
 
 
+def test_a_job_that_runs_again_is_listed_with_its_task(crew: FleetFiles):
+    """While a later attempt runs, the list has the task of a job, and not why the attempt before ended."""
+    model = crew.script("slow", {"text": "wait", "tools": [_shell("sleep 600")]}, {"text": "done"})
+    common = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}
+    crew.write(fleet={"name": "c", "drain": "1s"}, agents={"a": {**common, "run": {"model": model}}})
+    crew.up()
+    job = crew.trigger("a")
+    crew.waits(lambda: crew.job(job)["state"], lambda state: state == "running")
+    crew.does("fleet", "down", "--now")
+    crew.up()
+    again = crew.waits(
+        lambda: crew.job(job), lambda found: (found["state"], found["attempt"]) == ("running", 2)
+    )
+    assert again["reason"] == "its worker was stopped"
+    assert crew.does("job", "ls").out.splitlines()[1].endswith("do it")
+    crew.does("job", "cancel", job)
+
+
 def test_work_on_a_private_copy_is_told_with_what_brings_it_in(works: FleetFiles):
     """Waiting for a job and showing it print the command that applies its changes to the workspace."""
     waited = works.run("fleet", "trigger", "writes", "--wait")

@@ -83,7 +83,8 @@ def ls(
 
 
 def _row(job: dict[str, Any]) -> tuple[str, ...]:
-    """A job as a row of the table."""
+    """A job as a row of the table. While an attempt is running, the reason is that of the attempt before."""
+    is_running = job["state"] in ("starting", "running")
     return (
         job["id"],
         job["state"],
@@ -91,7 +92,7 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
         _clock(job["created_at"]),
         _duration(job),
         f"${job['cost_usd']:.2f}" if job["cost_usd"] else "",
-        job["waits_for"] or job["reason"] or job["title"],
+        job["waits_for"] or (not is_running and job["reason"]) or job["title"],
     )
 
 

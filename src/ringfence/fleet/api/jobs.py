@@ -238,7 +238,8 @@ async def _record_of(source: FleetSource, reference: str, attempt: int | None) -
     job = await find_job(source, reference)
     found = await find_job_record(source, job, attempt)
     if found is None:
-        raise UsageError(f"job {job.id!r} has no record yet: it is {job.state.value}")
+        yet = "" if job.state.is_terminal else " yet"
+        raise UsageError(f"job {job.id!r} has no record{yet}: it is {job.state.value}")
     return found
 
 
