@@ -6,7 +6,7 @@ import signal
 import anyio
 import pytest
 
-from ringfence.cli.sandbox.standing import run_interruptible
+from ringfence.cli.sandbox.actions import run_interruptible
 from ringfence.errors import InfrastructureFault
 
 

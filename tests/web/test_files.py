@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from ringfence.web.log import Entry
-from ringfence.web.rendering import render_part, render_problem
+from ringfence.web.renderer import render_part, render_problem
 
 ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "src" / "ringfence" / "web"

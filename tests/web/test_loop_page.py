@@ -6,7 +6,7 @@ from dataclasses import asdict
 from starlette.requests import Request
 from tests.loop.report.sample import lifelike
 
-from ringfence.web.rendering import Page, render
+from ringfence.web.renderer import Page, render
 
 _CHROME: dict[str, object] = {"nav": [], "fleet": "", "version": "", "banner": "", "status": None}
 

@@ -115,7 +115,7 @@ async def _clear_engines(*, dry_run: bool) -> "tuple[int, list[str]]":
 async def _clear_dead_supervisors() -> None:
     """Remove the directories and sandboxes of dead supervisors."""
     from ringfence.config.paths import state_dir
-    from ringfence.job.standing import remove_dead
+    from ringfence.job.standing_sandbox import remove_dead
     from ringfence.sandbox.pool.pool import Pool, PoolSize
 
     remove_dead()

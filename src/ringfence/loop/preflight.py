@@ -15,7 +15,7 @@ from ringfence.loop.configuration import load_loop
 from ringfence.loop.credentials import check_credentials, check_roles, with_second_writer
 from ringfence.loop.loop import conventions_of
 from ringfence.loop.pull_request import gh_program
-from ringfence.loop.repository import Look, look
+from ringfence.loop.repository import Inspection, inspect_repository
 from ringfence.loop.settings import LoopLimits, LoopSettings
 from ringfence.loop.start import check_merge_target, checks_for, refuse_second
 from ringfence.loop.story import Plan, check_plan, questions, read_plan
@@ -35,7 +35,7 @@ class Preflight:
     """The findings about a loop that is to be started."""
 
     plan: Plan | None = None
-    look: Look | None = None
+    inspection: Inspection | None = None
     checks: tuple[Check, ...] = ()
     protected: tuple[str, ...] = ()
     """Protected files, and other files that no attempt can add, each with the reason."""
@@ -96,10 +96,10 @@ async def preflight(
         await check_credentials(effective, settings, source, found.notes.append)
     tree = None
     with found.gathering():
-        found.look = await look(source, base=settings.base)
-        found.notes += found.look.notes
-        tree = found.look.tree
-        check_merge_target(settings, found.look)
+        found.inspection = await inspect_repository(source, base=settings.base)
+        found.notes += found.inspection.notes
+        tree = found.inspection.tree
+        check_merge_target(settings, found.inspection)
     with found.gathering():
         if settings.pr:
             gh_program(source)

@@ -23,7 +23,7 @@ from ringfence.loop.credentials import check_credentials, check_roles
 from ringfence.loop.directory import LoopDirectory, loop_directories, new_loop_id
 from ringfence.loop.journal import open_with_record
 from ringfence.loop.plans import plan_from_json, plan_to_json
-from ringfence.loop.repository import Look, LoopRepository, Tree, look
+from ringfence.loop.repository import Inspection, LoopRepository, Tree, inspect_repository
 from ringfence.loop.rows import LoopRow, StepRow, StoryRow
 from ringfence.loop.selection import root_of
 from ringfence.loop.settings import CheckSettings, LoopSettings
@@ -121,7 +121,7 @@ async def _begin(
     return StartedLoop(directory, store, repository, checks)
 
 
-async def check_start(source: Path, effective: Effective, settings: LoopSettings) -> Look:
+async def check_start(source: Path, effective: Effective, settings: LoopSettings) -> Inspection:
     """Check that a loop with any stories can start on a repository, before anything is created.
 
     Args:
@@ -135,12 +135,12 @@ async def check_start(source: Path, effective: Effective, settings: LoopSettings
     """
     await refuse_second(source)
     await check_roles(effective, settings, source)
-    found = await look(source, base=settings.base)
+    found = await inspect_repository(source, base=settings.base)
     check_merge_target(settings, found)
     return found
 
 
-def check_merge_target(settings: LoopSettings, found: Look) -> None:
+def check_merge_target(settings: LoopSettings, found: Inspection) -> None:
     """Check that `--merge` has a branch to fast-forward at the end.
 
     Raises:

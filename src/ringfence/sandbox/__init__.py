@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ringfence.sandbox.base import Facts, Placement, Usage
-    from ringfence.sandbox.blocking import BlockingProcess, BlockingSandbox, open_sandbox
+    from ringfence.sandbox.blocking_sandbox import BlockingProcess, BlockingSandbox, open_sandbox
     from ringfence.sandbox.protocol.command import ProcessEnd, SandboxProcess
     from ringfence.sandbox.protocol.connection import Connection
     from ringfence.sandbox.protocol.files import DirEntry

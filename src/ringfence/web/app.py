@@ -18,7 +18,7 @@ from ringfence.web.chrome import FLEET_PATHS, load_chrome
 from ringfence.web.client import ApiClient, ApiError
 from ringfence.web.guard import Guard
 from ringfence.web.pages import agents, inbox, jobs, loops, machine, runs, schedules, spend
-from ringfence.web.rendering import Page, render, render_notice, render_problem
+from ringfence.web.renderer import Page, render, render_notice, render_problem
 from ringfence.web.session import Sessions
 
 PageHandler = Callable[[Request, ApiClient], Awaitable[Page]]

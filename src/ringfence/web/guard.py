@@ -7,7 +7,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ringfence.web.rendering import render_problem
+from ringfence.web.renderer import render_problem
 from ringfence.web.session import Sessions
 
 POLICY = (

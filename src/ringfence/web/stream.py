@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from ringfence.web.client import ApiClient, ApiError
 from ringfence.web.log import is_of_kind, read_entry
-from ringfence.web.rendering import render_part
+from ringfence.web.renderer import render_part
 
 Emit = Callable[[str], Awaitable[None]]
 _RETRY_S = 0.5

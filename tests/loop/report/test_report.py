@@ -22,7 +22,7 @@ from ringfence.loop.report.html import render_html
 from ringfence.loop.report.markdown import render_markdown
 from ringfence.loop.report.model import Used
 from ringfence.loop.report.text import next_steps
-from ringfence.loop.repository import LoopRepository, look
+from ringfence.loop.repository import LoopRepository, inspect_repository
 from ringfence.loop.state import LoopState, StoryState
 
 pytestmark = pytest.mark.anyio
@@ -200,7 +200,7 @@ async def test_a_story_on_the_branch_is_shown_as_git_has_it(
         commits.append(commit_everything(user))
     base, _, tip = commits
     repository = await LoopRepository.make(
-        await look(user), filling.directory.repository_dir, loop=filling.directory.id
+        await inspect_repository(user), filling.directory.repository_dir, loop=filling.directory.id
     )
     filling.store.update_story("one", state=StoryState.PASSED, base=base, code_commit=tip, merged_commit=tip)
     (filling.directory.path / "loop.patch").write_text("all of it")

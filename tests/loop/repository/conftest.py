@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.loop.repository import LoopRepository, Trailers, look
+from ringfence.loop.repository import LoopRepository, Trailers, inspect_repository
 from ringfence.removal import remove_tree
 
 TRAILERS = Trailers(loop="l1", story="S1", attempt=1, role="implementor", model="m")
@@ -37,7 +37,7 @@ def run_git(where: Path, *arguments: str | bytes, stdin: str = "", user: str = "
 
 async def make(source: Path, place: Path, *, loop: str, base: str | None = None) -> LoopRepository:
     """Look at a repository, and make a loop's own of it."""
-    return await LoopRepository.make(await look(source, base=base), place, loop=loop)
+    return await LoopRepository.make(await inspect_repository(source, base=base), place, loop=loop)
 
 
 def commit_everything(where: Path, message: str = "work") -> str:

@@ -19,7 +19,7 @@ from ringfence.loop.repository import (
     Merged,
     WorkRefused,
     changes_between,
-    look,
+    inspect_repository,
 )
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
@@ -90,7 +90,7 @@ def plant(root: Path, script: Path) -> None:
 
 async def go_through(users: Path, place: Path) -> LoopRepository:
     """Every step of a loop, from the look to the merge."""
-    await look(users)
+    await inspect_repository(users)
     loop = await make(users, place, loop="l1")
     made = []
     for number, name in enumerate((b"x", b"y")):
@@ -310,5 +310,5 @@ async def test_damaged_repository(case: str, users: Path, place: Path) -> None:
     before = snapshot(users)
     loop = await make(users, place, loop="l1")
     await loop.checkout(0, loop.base)
-    await look(users)
+    await inspect_repository(users)
     assert snapshot(users) == before

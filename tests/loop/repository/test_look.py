@@ -8,7 +8,7 @@ import pytest
 from tests.cases import slow_after
 from tests.loop.repository.conftest import make, run_git, snapshot
 
-from ringfence.loop.repository import RepositoryRefused, look
+from ringfence.loop.repository import RepositoryRefused, inspect_repository
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +20,7 @@ def said(notes: tuple[str, ...], *words: str) -> bool:
 
 async def test_clean_repository_needs_no_words(users: Path) -> None:
     """Of a clean checkout there is nothing to tell; the base is HEAD and the branch the one it is on."""
-    found = await look(users)
+    found = await inspect_repository(users)
     assert found.notes == ()
     assert (found.base, found.branch) == (run_git(users, "rev-parse", "HEAD"), "refs/heads/main")
 
@@ -29,7 +29,7 @@ async def test_looking_changes_nothing(users: Path) -> None:
     """Not even the index is refreshed, where git itself would."""
     (users / "a.txt").write_text("two\n")
     before = snapshot(users)
-    await look(users)
+    await inspect_repository(users)
     assert snapshot(users) == before
 
 
@@ -40,7 +40,7 @@ async def test_dirty_tree_is_named(users: Path) -> None:
     (users / "new.py").write_text("")
     (users / "staged.py").write_text("")
     run_git(users, "add", "staged.py")
-    found = await look(users)
+    found = await inspect_repository(users)
     assert said(found.notes, "not committed", "'a.txt'", "'run.sh'", "'staged.py'")
     assert said(found.notes, "does not track", "'new.py'")
 
@@ -49,14 +49,14 @@ async def test_names_that_are_no_text_are_told(users: Path) -> None:
     """Names with line ends, quotes and bytes that are no UTF-8 are told in a way that a terminal can show."""
     for name in (b"a\nb", b'q"q', b"\xff\xfe"):
         (users / os.fsdecode(name)).write_text("")
-    found = await look(users)
+    found = await inspect_repository(users)
     assert said(found.notes, r"'a\nb'", "'q\"q'", r"'\udcff\udcfe'")
 
 
 async def test_detached_head_is_told(users: Path) -> None:
     """Off any branch there is none to merge into."""
     run_git(users, "checkout", "-q", "--detach")
-    found = await look(users)
+    found = await inspect_repository(users)
     assert found.branch is None
     assert said(found.notes, "on no branch")
 
@@ -71,7 +71,7 @@ async def test_shallow_submodules_lfs_and_nested_are_told(users: Path, ground: P
     shallow = ground / "shallow"
     run_git(ground, "clone", "-q", "--depth=1", f"file://{users}", str(shallow))
     run_git(shallow, "init", "-q", "nested")
-    notes = (await look(shallow)).notes
+    notes = (await inspect_repository(shallow)).notes
     assert said(notes, "shallow")
     assert said(notes, "submodules", "'vendor/lib'")
     assert said(notes, "LFS", "'*.bin'")
@@ -80,7 +80,7 @@ async def test_shallow_submodules_lfs_and_nested_are_told(users: Path, ground: P
 
 async def test_subdirectory_is_where_the_loop_works(users: Path, place: Path) -> None:
     """Given a directory of a repository, the loop works in the clone's directory of that name."""
-    found = await look(users / "sub")
+    found = await inspect_repository(users / "sub")
     assert said(found.notes, "'sub'")
     loop = await make(users / "sub", place, loop="l1")
     assert (await loop.checkout(0, loop.base)).inside == loop.directory.root / "worktrees" / "0" / "sub"
@@ -89,7 +89,7 @@ async def test_subdirectory_is_where_the_loop_works(users: Path, place: Path) ->
 async def test_linked_work_tree(users: Path, ground: Path) -> None:
     """A work tree made by `git worktree add` is as good as the first."""
     run_git(users, "worktree", "add", "-q", "-b", "other", str(ground / "linked"))
-    found = await look(ground / "linked")
+    found = await inspect_repository(ground / "linked")
     assert (found.branch, found.notes) == ("refs/heads/other", ())
 
 
@@ -100,8 +100,8 @@ async def test_replacements_and_grafts_are_not_followed(users: Path, place: Path
     run_git(users, "replace", head, other)
     (users / ".git" / "info").mkdir(exist_ok=True)
     (users / ".git" / "info" / "grafts").write_text(f"{head}\n")
-    assert said((await look(users)).notes, "git replace")
-    assert said((await look(users)).notes, "grafts")
+    assert said((await inspect_repository(users)).notes, "git replace")
+    assert said((await inspect_repository(users)).notes, "grafts")
     await make(users, place, loop="l1")
     assert run_git(place / "loop.git", "rev-list", "--count", "loop") == "2"
 
@@ -145,14 +145,14 @@ async def test_what_a_loop_cannot_start_from(case: str, users: Path, place: Path
 async def test_base_that_is_no_commit(base: str, users: Path) -> None:
     """A base that git does not know as a commit is refused with its name."""
     with pytest.raises(RepositoryRefused, match="names no commit"):
-        await look(users, base=base)
+        await inspect_repository(users, base=base)
 
 
 async def test_bare_repository_needs_a_base(users: Path, ground: Path, place: Path) -> None:
     """Without a work tree nothing is checked out: the base is to be said, and then it serves."""
     run_git(ground, "clone", "-q", "--bare", str(users), "bare.git")
     with pytest.raises(RepositoryRefused, match="--base"):
-        await look(ground / "bare.git")
+        await inspect_repository(ground / "bare.git")
     loop = await make(ground / "bare.git", place, loop="l1", base="main")
     assert loop.base == run_git(users, "rev-parse", "main")
 
@@ -162,7 +162,7 @@ async def test_directory_that_is_not_in_the_commit(users: Path) -> None:
     (users / "fresh").mkdir()
     (users / "fresh" / "x").write_text("")
     with pytest.raises(RepositoryRefused, match="'fresh' is not in commit"):
-        await look(users / "fresh")
+        await inspect_repository(users / "fresh")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's files")
@@ -170,7 +170,7 @@ async def test_repository_of_another_user_further_up(users: Path) -> None:
     """A `.git` that somebody else put above the directory is no repository of it."""
     os.chown(users / ".git", 12_345, 12_345)
     with pytest.raises(RepositoryRefused, match="another user"):
-        await look(users / "sub")
+        await inspect_repository(users / "sub")
 
 
 async def test_commit_with_missing_files(users: Path, place: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ringfence.sandbox import Placement, SandboxSpec
 from ringfence.sandbox.base import Launch
-from ringfence.sandbox.container.hardened import HardenedContainer, ImageFacts, harden, plan_limits
+from ringfence.sandbox.container.hardened_container import HardenedContainer, ImageFacts, harden, plan_limits
 from ringfence.sandbox.docker.client import EngineFacts
 from ringfence.sandbox.docker.create import configuration
 

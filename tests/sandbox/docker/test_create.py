@@ -8,7 +8,7 @@ from tests.sandbox.docker.conftest import asked, engine_facts
 
 from ringfence.sandbox import Mount, Placement, SandboxSpec
 from ringfence.sandbox.base import BindMount
-from ringfence.sandbox.container.hardened import ImageFacts
+from ringfence.sandbox.container.hardened_container import ImageFacts
 from ringfence.sandbox.docker.create import parse_image
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.sandbox.container.hardened import end_reason
+from ringfence.sandbox.container.hardened_container import end_reason
 from ringfence.sandbox.docker.client import Engine, open_engine
 from ringfence.sandbox.docker.fence import end_state
 

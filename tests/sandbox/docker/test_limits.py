@@ -5,7 +5,7 @@ from tests.sandbox.docker.conftest import engine_facts
 
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import SandboxSpec
-from ringfence.sandbox.container.hardened import ContainerLimits, plan_limits
+from ringfence.sandbox.container.hardened_container import ContainerLimits, plan_limits
 from ringfence.sandbox.docker.client import EngineFacts
 
 

@@ -8,7 +8,7 @@ from tests.sandbox.docker.conftest import asked, engine_facts
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Placement, SandboxSpec
 from ringfence.sandbox.base import Launch, UploadScope
-from ringfence.sandbox.container.hardened import ImageFacts
+from ringfence.sandbox.container.hardened_container import ImageFacts
 from ringfence.sandbox.docker.address import Address
 from ringfence.sandbox.docker.client import Engine
 from ringfence.sandbox.docker.create import check_files, parse_image, with_ids_inside

@@ -15,7 +15,7 @@ import pytest
 
 from ringfence.events import Event
 from ringfence.job.request import CustomWork, RunRequest
-from ringfence.job.standing import create_standing
+from ringfence.job.standing_sandbox import create_standing
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.supervisor.client import attach, read_living_state
 from ringfence.sandbox.supervisor.directory import (

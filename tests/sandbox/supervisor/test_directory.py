@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import RecordError, UsageError
-from ringfence.job.standing import remove_dead
+from ringfence.job.standing_sandbox import remove_dead
 from ringfence.sandbox import Facts, SandboxSpec
 from ringfence.sandbox.pool.pool import Pool, PoolSize
 from ringfence.sandbox.supervisor.directory import (

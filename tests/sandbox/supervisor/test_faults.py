@@ -16,7 +16,7 @@ from tests.sandbox.supervisor.conftest import children_of, until
 
 from ringfence.errors import InfrastructureFault, SandboxDied
 from ringfence.events import CommandEnded, JobEnded
-from ringfence.job.standing import remove_dead
+from ringfence.job.standing_sandbox import remove_dead
 from ringfence.journal import read, run_dir
 from ringfence.sandbox.supervisor.client import attach, end_sandbox, read_living_state
 from ringfence.sandbox.supervisor.directory import SandboxDirectory, standing_directory, standing_root

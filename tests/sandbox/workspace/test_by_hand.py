@@ -13,7 +13,7 @@ from tests.sandbox.workspace.trees import TREES, State, become, contents
 from ringfence.errors import PolicyRefused, UsageError
 from ringfence.sandbox.workspace.lock import held
 from ringfence.sandbox.workspace.restore import WorkspaceConflict
-from ringfence.sandbox.workspace.snapshot.named import NamedCheckpoints
+from ringfence.sandbox.workspace.snapshot.named_checkpoints import NamedCheckpoints
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 pytestmark = pytest.mark.anyio

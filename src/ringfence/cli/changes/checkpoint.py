@@ -15,7 +15,7 @@ from ringfence.escape import safe_json
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ringfence.sandbox.workspace.snapshot.named import NamedCheckpoints
+    from ringfence.sandbox.workspace.snapshot.named_checkpoints import NamedCheckpoints
 
 _Result = TypeVar("_Result")
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the checkpoint.")]
@@ -96,7 +96,7 @@ def restore(name: _Name, *, workspace: WorkspaceOption = Path()) -> None:
 
     The state before is kept as the checkpoint `before-restore`.
     """
-    from ringfence.sandbox.workspace.snapshot.named import BEFORE_RESTORE
+    from ringfence.sandbox.workspace.snapshot.named_checkpoints import BEFORE_RESTORE
 
     restored = _run_on_checkpoints(workspace, lambda checkpoints: checkpoints.restore(name))
     report_restored("restore", "restored", restored, whose="somebody")
@@ -115,7 +115,7 @@ def _run_on_checkpoints(
     import anyio
 
     from ringfence.config.paths import state_dir
-    from ringfence.sandbox.workspace.snapshot.named import open_named_checkpoints
+    from ringfence.sandbox.workspace.snapshot.named_checkpoints import open_named_checkpoints
 
     async def run() -> "_Result":
         return await act(await open_named_checkpoints(workspace, state_dir()))

@@ -156,11 +156,11 @@ def _named_next_step(record: "WorkRecord", command: str) -> "Iterator[None]":
 
 
 def _report_overwritten(restored: "Restored", record: "WorkRecord", opposite: str) -> None:
-    from ringfence.sandbox.workspace.snapshot.memo import named
+    from ringfence.sandbox.workspace.snapshot.memo import list_names
 
     if restored.overwritten:
         notify(
-            f"overwritten, and kept: {named(restored.overwritten)}; `ringfence {opposite} {record.run[-8:]}` "
+            f"overwritten, and kept: {list_names(restored.overwritten)}; `ringfence {opposite} {record.run[-8:]}` "
             "brings back what was there"
         )
 

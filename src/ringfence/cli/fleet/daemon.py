@@ -56,7 +56,7 @@ def up(
     if detach and standby:
         raise UsageError("--standby stays in the foreground, for a service manager; leave out --detach")
     if detach:
-        from ringfence.cli.fleet.detached import start_detached
+        from ringfence.cli.fleet.background_daemon import start_detached
         from ringfence.config.paths import state_dir
         from ringfence.fleet.config.loader import load_trusted
         from ringfence.fleet.daemon.log_file import log_file

@@ -404,7 +404,7 @@ def check_loop(prd: Path, workspace: Path, effective: "Effective", flags: "list[
 
 
 def _document(found: "Preflight") -> dict[str, Any]:
-    plan, look = found.plan, found.look
+    plan, inspection = found.plan, found.inspection
     stories = [] if plan is None else plan.ordered()
     return {
         "is_ready": not found.problems,
@@ -415,8 +415,8 @@ def _document(found: "Preflight") -> dict[str, Any]:
             {"id": each.id, "title": each.title, "is_done": each.is_done, "depends_on": [*each.depends_on]}
             for each in stories
         ],
-        "repository": None if look is None else str(look.source.root),
-        "base": None if look is None else look.base,
+        "repository": None if inspection is None else str(inspection.source.root),
+        "base": None if inspection is None else inspection.base,
         "checks": [
             {
                 "kind": each.kind,
@@ -440,8 +440,8 @@ def _lines(found: "Preflight") -> "Iterator[str]":
         yield f"stories: {len(stories)}, {done} of them already done"
         for story in stories:
             yield f"  {'x' if story.is_done else '-'} {story.id}  {story.title}"
-    if found.look is not None:
-        yield f"repository: {found.look.source.root} at {found.look.base[:12]}"
+    if found.inspection is not None:
+        yield f"repository: {found.inspection.source.root} at {found.inspection.base[:12]}"
     if found.checks:
         yield "checks:"
         yield from (f"  {check.kind}  {check.command}  ({_proof(check)})" for check in found.checks)

@@ -198,7 +198,7 @@ def _summary(
 
 def print_loop(loop_ref: str | None, *, follow: bool, json: bool) -> int:
     """Print the events of a loop; with `follow`, print until the loop ends and return its exit code."""
-    from ringfence.cli.sandbox.standing import run_interruptible
+    from ringfence.cli.sandbox.actions import run_interruptible
 
     print_events = _follow_to_end if follow else _print_so_far
     return run_interruptible(lambda: print_events(loop_ref, json=json))

@@ -12,7 +12,7 @@ from ringfence.cli import options
 from ringfence.cli.completion import complete_sandboxes
 from ringfence.cli.options import setting_option, takes_settings
 from ringfence.cli.output import notify, print_answer
-from ringfence.cli.sandbox.standing import (
+from ringfence.cli.sandbox.actions import (
     change_egress_rule,
     clear_dead_sandboxes,
     execute_in,
@@ -52,7 +52,7 @@ def create(
     effective = load_settings(workspace, **settings)
     warn_about(effective)
     from ringfence.job.resolution import standing_request
-    from ringfence.job.standing import create_standing
+    from ringfence.job.standing_sandbox import create_standing
 
     idle_s = duration_of("--idle", idle)
 

@@ -8,7 +8,7 @@ import typer
 
 from ringfence.cli.options import JsonOption
 from ringfence.cli.output import print_answer
-from ringfence.cli.sandbox.standing import age_of, run_interruptible
+from ringfence.cli.sandbox.actions import age_of, run_interruptible
 from ringfence.cli.settings import load_settings
 from ringfence.escape import visible
 

@@ -3,7 +3,7 @@
 from ringfence.loop.repository.branch import Candidate, Conflict, Merged
 from ringfence.loop.repository.change import Change, changes_between, check_links, check_size
 from ringfence.loop.repository.commit import Trailers, Tree
-from ringfence.loop.repository.look import Look, look
+from ringfence.loop.repository.inspection import Inspection, inspect_repository
 from ringfence.loop.repository.refusal import (
     DeliveryRefused,
     NothingChanged,
@@ -20,7 +20,7 @@ __all__ = [
     "Change",
     "Conflict",
     "DeliveryRefused",
-    "Look",
+    "Inspection",
     "LoopRepository",
     "Merged",
     "NothingChanged",
@@ -34,5 +34,5 @@ __all__ = [
     "check_links",
     "check_size",
     "find_source",
-    "look",
+    "inspect_repository",
 ]

@@ -17,7 +17,7 @@ import anyio
 from ringfence.frozen import frozen
 from ringfence.loop.repository.change import is_attributes, is_modules
 from ringfence.loop.repository.commit import identity, list_files
-from ringfence.loop.repository.look import file_options
+from ringfence.loop.repository.inspection import file_options
 from ringfence.loop.repository.refusal import DeliveryRefused
 from ringfence.loop.repository.repository_directory import RepositoryOrigin, ref_part
 from ringfence.loop.repository.source import Source, SourceView, open_source

@@ -32,7 +32,7 @@ from ringfence.loop.repository.commit import (
     read_tree,
 )
 from ringfence.loop.repository.delivery import BranchToDeliver, Delivered, deliver, merge_delivered
-from ringfence.loop.repository.look import Look
+from ringfence.loop.repository.inspection import Inspection
 from ringfence.loop.repository.refusal import RepositoryRefused
 from ringfence.loop.repository.repository_directory import (
     BRANCH,
@@ -85,7 +85,7 @@ class LoopRepository:
         self._diffs: dict[tuple[str, str], Diff] = {}
 
     @classmethod
-    async def make(cls, found: Look, path: Path, *, loop: str) -> "LoopRepository":
+    async def make(cls, found: Inspection, path: Path, *, loop: str) -> "LoopRepository":
         """Create the repository of a loop, or open the repository that an earlier call created.
 
         Args:
@@ -462,7 +462,7 @@ def _import_clones(directory: RepositoryDirectory) -> None:
         ) from exc
 
 
-async def _make(found: Look, directory: RepositoryDirectory, *, loop: str) -> None:
+async def _make(found: Inspection, directory: RepositoryDirectory, *, loop: str) -> None:
     """Create the bare repository with the base, its history and its tags.
 
     It is created under a temporary name, and renamed when it is complete.

@@ -74,7 +74,7 @@ class ClaudeTranslator(SessionTranslator):
             return self._replied(value, origin)
         return [*self.flush(), *self._other(kind, subtype, record, origin)]
 
-    def look(self, record: Record, overview: Overview) -> None:
+    def update_overview(self, record: Record, overview: Overview) -> None:
         """Enter the session's id, version, directory, time, prompt and model."""
         value = record.value
         overview.session_id = overview.session_id or short(value.get("sessionId"))

@@ -79,7 +79,7 @@ class RolloutTranslator(SessionTranslator):
         ended = self.flush() if item in ("task_complete", "turn_aborted") else []
         return [*ended, self._noted(record, origin, name, _rollout_text(item, payload))]
 
-    def look(self, record: Record, overview: Overview) -> None:
+    def update_overview(self, record: Record, overview: Overview) -> None:
         """Enter the session's id, version, directory, time, prompt and model."""
         kind, payload = record.value.get("type"), dict_of(record.value.get("payload"))
         overview.started_at = overview.started_at or time_of(record.value.get("timestamp"))

@@ -207,7 +207,7 @@ def survey(path: Path) -> Overview:
     overview, translator = Overview(client=cli), open_translator(cli, str(path))
     for item in read_items(path, until_bytes=_HEAD_BYTES):
         if isinstance(item, Record):
-            translator.look(item, overview)
+            translator.update_overview(item, overview)
             if overview.is_complete:
                 break
     return overview

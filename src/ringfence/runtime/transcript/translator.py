@@ -180,7 +180,7 @@ class SessionTranslator(Translator):
     """Turns the records of a session's file into events."""
 
     @abstractmethod
-    def look(self, record: Record, overview: Overview) -> None:
+    def update_overview(self, record: Record, overview: Overview) -> None:
         """Update `overview` with a record's information about its session."""
 
 

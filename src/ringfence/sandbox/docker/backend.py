@@ -11,7 +11,7 @@ import anyio
 
 from ringfence.errors import PolicyRefused, RingfenceError, SandboxStartFailed
 from ringfence.sandbox.base import Backend, Launch, Traits
-from ringfence.sandbox.container.hardened import (
+from ringfence.sandbox.container.hardened_container import (
     HardenedContainer,
     harden,
     plan_limits,

@@ -9,7 +9,7 @@ from typing import Any
 from ringfence.config.paths import replace_state_file, state_dir
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Launch
-from ringfence.sandbox.container.hardened import (
+from ringfence.sandbox.container.hardened_container import (
     ContainerMount,
     HardenedContainer,
     ImageFacts,

@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from ringfence.process import start_time
 from ringfence.sandbox.base import EndReason, Facts, Fence
-from ringfence.sandbox.container.hardened import KILLED_CODE, SILENCE_LIMIT_S, end_reason
+from ringfence.sandbox.container.hardened_container import KILLED_CODE, SILENCE_LIMIT_S, end_reason
 from ringfence.sandbox.docker.attach import AttachStream
 from ringfence.sandbox.docker.client import Engine, EngineError
 from ringfence.sandbox.docker.failure import explain

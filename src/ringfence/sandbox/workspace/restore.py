@@ -27,7 +27,7 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.workspace.protect.repositories import Retired
 from ringfence.sandbox.workspace.run_as import Actor, give
 from ringfence.sandbox.workspace.snapshot.diff import Diff, FileChange
-from ringfence.sandbox.workspace.snapshot.memo import Mark, Memo, lies_in, marks_of, named
+from ringfence.sandbox.workspace.snapshot.memo import Mark, Memo, lies_in, list_names, marks_of
 from ringfence.sandbox.workspace.snapshot.objects import BATCH_BYTES, Blob, blob_id, git_mode
 from ringfence.sandbox.workspace.snapshot.stat_cache import StatCache
 from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
@@ -54,7 +54,7 @@ class WorkspaceConflict(RingfenceError):
     def __init__(self, reason: str, *, paths: Iterable[bytes], advice: str, can_force: bool = False) -> None:
         self.paths = tuple(sorted(map(os.fsdecode, paths)))
         self.can_force = can_force
-        self.problem = f"nothing was written: {reason}: {named(self.paths)}"
+        self.problem = f"nothing was written: {reason}: {list_names(self.paths)}"
         super().__init__(f"{self.problem}; {advice}")
 
 
@@ -411,12 +411,12 @@ def _commit(tree: Tree, staged: Iterable[tuple[Blob, bytes]], deleted: set[bytes
         tree.unlink(path)
         tree.remove_empty_parents(path)
     for blob, place in staged:
-        tree.forget()
+        tree.close_below()
         if _is_directory(tree, blob.path):
             if _below(tree, blob.path):
                 raise OSError(errno.ENOTEMPTY, "somebody wrote into it meanwhile", os.fsdecode(blob.path))
             # Moved aside as a whole: the private directory is removed with its contents.
-            tree.forget()
+            tree.close_below()
             tree.move(blob.path, place + b"-aside")
         tree.directory(blob.path.rpartition(b"/")[0], create=True)
         tree.move(place, blob.path)

@@ -50,7 +50,7 @@ from ringfence.sandbox.workspace.record import (
 from ringfence.sandbox.workspace.run_as import Actor
 from ringfence.sandbox.workspace.snapshot.diff import Diff, FileChange, PatchTooLarge
 from ringfence.sandbox.workspace.snapshot.ignore import escape
-from ringfence.sandbox.workspace.snapshot.memo import named, unlocked_note
+from ringfence.sandbox.workspace.snapshot.memo import list_names, unlocked_note
 from ringfence.sandbox.workspace.snapshot.store import Snapshot, SnapshotStore
 from ringfence.sandbox.workspace.tree import Tree
 
@@ -179,7 +179,7 @@ class RunWorkspace:
             return None
         changed = [change.path for change in (await store.diff(work.after.id, after.id)).files]
         changed += [path for path in appeared if path not in record.git_appeared]
-        note = f"the check changed files, they count as the run's: {named(changed) or 'see below'}"
+        note = f"the check changed files, they count as the run's: {list_names(changed) or 'see below'}"
         notes = list(dict.fromkeys([*record.notes, note, *after.notes]))
         record = msgspec.structs.replace(record, after=after.id, git_appeared=appeared, notes=notes)
         save_record(self.run_dir, record)

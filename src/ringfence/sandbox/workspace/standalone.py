@@ -69,7 +69,7 @@ async def open_for_sandbox(
                 yield SandboxWorkspace(prepared.placement, (*unasked, *prepared.notes), prepared)
             finally:
                 with anyio.CancelScope(shield=True):
-                    await open_store(prepared.record, state).forget(directory.name)
+                    await open_store(prepared.record, state).drop_run(directory.name)
             return
         found = None
         if traits.is_fence:

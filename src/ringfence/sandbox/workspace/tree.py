@@ -79,13 +79,13 @@ class Tree:
         shared = 0
         while shared < len(self._names) and shared < len(wanted) and self._names[shared] == wanted[shared]:
             shared += 1
-        self.forget(shared)
+        self.close_below(shared)
         for name in wanted[shared:]:
             self._fds.append(self._enter(name, create=create))
             self._names.append(name)
         return self._fds[-1]
 
-    def forget(self, depth: int = 0) -> None:
+    def close_below(self, depth: int = 0) -> None:
         """Close the cached directories below `depth`; needed after some were removed or replaced."""
         while len(self._names) > depth:
             os.close(self._fds.pop())
@@ -245,7 +245,7 @@ class Tree:
         while folder:
             above, _, name = folder.rpartition(b"/")
             try:
-                self.forget(above.count(b"/") + 1 if above else 0)
+                self.close_below(above.count(b"/") + 1 if above else 0)
                 os.rmdir(name, dir_fd=self.directory(above))
             except OSError:
                 return
@@ -283,7 +283,7 @@ class Tree:
 
     def remove_scratch(self, name: bytes) -> None:
         """Remove a directory made by `make_scratch` with its contents."""
-        self.forget()
+        self.close_below()
         with suppress(FileNotFoundError, NotADirectoryError):
             remove_tree(self.root / os.fsdecode(name))
 

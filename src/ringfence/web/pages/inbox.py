@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from ringfence.web.client import ApiClient, ApiError
 from ringfence.web.pages.jobs import FAILED
-from ringfence.web.rendering import Page
+from ringfence.web.renderer import Page
 
 _RECENT = 20
 _SHOWN = 50

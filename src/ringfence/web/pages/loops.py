@@ -3,7 +3,7 @@
 from starlette.requests import Request
 
 from ringfence.web.client import ApiClient
-from ringfence.web.rendering import Page
+from ringfence.web.renderer import Page
 
 
 async def list_loops(_request: Request, api: ApiClient) -> Page:

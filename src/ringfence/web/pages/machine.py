@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from starlette.requests import Request
 
 from ringfence.web.client import ApiClient, ApiError
-from ringfence.web.rendering import Page
+from ringfence.web.renderer import Page
 
 _DONE = {
     "drain": "The worker starts no more jobs; those that run end.",

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from ringfence.web.client import ApiClient, ApiError
 from ringfence.web.log import KINDS, PAGE, read_log, start_of
 from ringfence.web.pages.changes import read_changes
-from ringfence.web.rendering import Page
+from ringfence.web.renderer import Page
 
 _LIMIT = 50
 _DONE = {

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from starlette.requests import Request
 
 from ringfence.web.client import ApiClient, ApiError
-from ringfence.web.rendering import Page
+from ringfence.web.renderer import Page
 
 _DONE = {"pause": "The schedule is paused.", "resume": "The schedule is resumed."}
 

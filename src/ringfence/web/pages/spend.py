@@ -8,7 +8,7 @@ from starlette.requests import Request
 from ringfence.frozen import frozen
 from ringfence.web.client import ApiClient
 from ringfence.web.formats import tokens, usd
-from ringfence.web.rendering import Page
+from ringfence.web.renderer import Page
 
 _DAYS = (7, 14, 30, 90)
 _WIDTH, _HEIGHT, _LEFT, _FOOT = 720, 200, 44, 18

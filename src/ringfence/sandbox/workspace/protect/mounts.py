@@ -19,7 +19,7 @@ from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import BindMount
 from ringfence.sandbox.workspace.git.layout import has_git
 from ringfence.sandbox.workspace.protect.auto_executed_files import AUTO_EXECUTED_FILES
-from ringfence.sandbox.workspace.snapshot.memo import lies_in, named, named_note
+from ringfence.sandbox.workspace.snapshot.memo import lies_in, list_names, named_note
 from ringfence.sandbox.workspace.snapshot.walk import ELSEWHERE, MAX_ENTRIES, UNREADABLE
 from ringfence.sandbox.workspace.tree import SET_ID, Tree
 
@@ -286,7 +286,7 @@ def links_note(
     files = "file has" if len(out) == 1 else "files have"
     note = (
         f"{count} {files} another name elsewhere (hard links), and what is written to them in place is written"
-        f" there, too; mode 'clone' has none: {named(out, most=_SHOWN)}"
+        f" there, too; mode 'clone' has none: {list_names(out, most=_SHOWN)}"
     )
     return (note,)
 
@@ -350,8 +350,9 @@ def check_roots_files(workspace: Path) -> None:
         found = sorted(_privileged(tree))
     if found:
         raise PolicyRefused(
-            f"workspace mode 'bind' is not allowed: an agent could put its own program into files with set-id bits or"
-            f" capabilities: {named(found, most=_SHOWN)}; take these away (chmod ug-s, setcap -r), or use mode 'clone'",
+            f"workspace mode 'bind' is not allowed: an agent could put its own program into files with set-id bits"
+            f" or capabilities: {list_names(found, most=_SHOWN)}; take these away (chmod ug-s, setcap -r), or use mode"
+            " 'clone'",
             rule="bind-privileged-files",
         )
 

@@ -241,6 +241,6 @@ def _move(workspace: Path, path: bytes, run_dir: Path) -> Path:
             aside = name + b".undone-" + os.fsencode(run_dir.name[-8:])
             os.rename(name, aside, src_dir_fd=parent, dst_dir_fd=parent)
             return workspace / os.fsdecode(path.removesuffix(name) + aside)
-        tree.forget()
+        tree.close_below()
         tree.remove_empty_parents(path)
     return target

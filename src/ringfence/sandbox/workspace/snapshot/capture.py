@@ -68,7 +68,7 @@ class Capture:
     _unlocked: list[bytes] = field(default_factory=list)
     _notes: tuple[str, ...] = ()
 
-    async def look(self, known: Collection[bytes], excludes: bytes) -> None:
+    async def walk_tree(self, known: Collection[bytes], excludes: bytes) -> None:
         """Walk over the directory, and choose which files to cover.
 
         Args:
@@ -76,7 +76,7 @@ class Capture:
             excludes: Before one: the user's own ignore rules.
         """
         compared = StatCache({}) if self.is_clone else self.cache
-        look = partial(
+        walk_root = partial(
             walk,
             self.root,
             cached=compared.folders,
@@ -87,16 +87,18 @@ class Capture:
         check = IgnoreCheck(self.git)
         if self.base is None:
             repositories = Repositories(self.root, self.actor, self.cache.tracked, self.is_trusted)
-            self.found, _ = await run_both(partial(self.actor.call, look), partial(repositories.read, b""))
+            self.found, _ = await run_both(
+                partial(self.actor.call, walk_root), partial(repositories.read, b"")
+            )
             self.coverage = await cover_before(self.found, compared, repositories, excludes, check)
             self.is_news = repositories.found != self.cache.tracked
             self.cache.tracked = repositories.found
         else:
-            self.found = await self.actor.call(look)
+            self.found = await self.actor.call(walk_root)
             self.coverage = await cover_after(self.found, compared, known, self.base, check)
         if self.is_clone:
             self.found.lost = set(self.cache)
-        self.found.forget(self.coverage.dropped)
+        self.found.drop(self.coverage.dropped)
         self.found.new.clear()  # may hold millions of names, and the walk is kept for as long as its run lasts
         if self.coverage.new:
             await self._in_tree(lambda tree: self.found.look_at(tree, self.coverage.new))

@@ -120,7 +120,7 @@ def mark_of(status: os.stat_result) -> Mark:
     return Mark(status.st_ino, status.st_size, status.st_ctime_ns, status.st_mode)
 
 
-def named(paths: Sequence[bytes | str], *, most: int = _SHOWN) -> str:
+def list_names(paths: Sequence[bytes | str], *, most: int = _SHOWN) -> str:
     """The first few of these files, and how many more there are."""
     names = ", ".join(repr(os.fsdecode(path) or ".") for path in paths[:most])
     return f"{names} and {len(paths) - most} more" if len(paths) > most else names
@@ -128,7 +128,7 @@ def named(paths: Sequence[bytes | str], *, most: int = _SHOWN) -> str:
 
 def named_note(what: str, paths: Sequence[bytes | str], *, most: int = _SHOWN) -> tuple[str, ...]:
     """A note that names files; empty if there are none."""
-    return (f"{what}: {named(paths, most=most)}",) if paths else ()
+    return (f"{what}: {list_names(paths, most=most)}",) if paths else ()
 
 
 def unlocked_note(paths: Sequence[bytes]) -> tuple[str, ...]:

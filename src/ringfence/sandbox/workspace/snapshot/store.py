@@ -171,7 +171,7 @@ class SnapshotStore:
                 self._git, refs, root, actor, cache, is_clone, self._is_trusted, earlier, began_ns
             )
             known = await self._known(earlier, cache)
-            await capture.look({*known, *also} if also else known, self._excludes)
+            await capture.walk_tree({*known, *also} if also else known, self._excludes)
             await capture.keep()
             if capture.is_news and not is_clone:
                 await anyio.to_thread.run_sync(save_cache, self._cache_file, capture.cache)
@@ -367,7 +367,7 @@ class SnapshotStore:
         async with self._locked():
             await self._drop(lambda one: one.label == label)
 
-    async def forget(self, run: str) -> None:
+    async def drop_run(self, run: str) -> None:
         """Drop all snapshots of a run; objects that only they held are removed once there are many packs."""
         async with self._locked():
             await self._drop(lambda one: one.run == run, most_packs=_MOST_PACKS)

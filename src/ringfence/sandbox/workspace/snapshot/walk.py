@@ -144,7 +144,7 @@ class Walk:
                 if status is not None:
                     self.suspect(path, status)
 
-    def forget(self, paths: Iterable[bytes]) -> None:
+    def drop(self, paths: Iterable[bytes]) -> None:
         """Remove files that are not covered."""
         for path in paths:
             self.lost.add(path)

@@ -33,7 +33,7 @@ from ringfence.sandbox.supervisor.directory import (
 from ringfence.sandbox.supervisor.launcher import Order, StartFailure, start_supervisor
 from ringfence.sandbox.supervisor.server import serve_sandbox
 
-_MODULE = "ringfence.job.standing"
+_MODULE = "ringfence.job.standing_sandbox"
 
 
 @frozen

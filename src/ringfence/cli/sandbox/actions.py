@@ -55,7 +55,7 @@ def run_interruptible(work: "Callable[[], Awaitable[_Result]]") -> _Result:
 async def clear_dead_sandboxes() -> frozenset[str]:
     """Close the records of dead runs, report dead standing sandboxes and return their names."""
     from ringfence.job.interrupted_runs import recover_runs
-    from ringfence.job.standing import remove_dead
+    from ringfence.job.standing_sandbox import remove_dead
 
     await recover_runs(notify)
     gone = remove_dead()

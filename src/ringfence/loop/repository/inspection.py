@@ -26,7 +26,7 @@ _STATUS_S = 60.0
 
 
 @frozen
-class Look:
+class Inspection:
     """The state of the user's repository."""
 
     source: Source
@@ -42,7 +42,7 @@ class Look:
     """Notes for the user, one sentence each."""
 
 
-async def look(path: Path, *, base: str | None = None) -> Look:
+async def inspect_repository(path: Path, *, base: str | None = None) -> Inspection:
     """Examine the user's repository. Nothing is written to it, and no program that it names is run.
 
     Args:
@@ -64,7 +64,7 @@ async def look(path: Path, *, base: str | None = None) -> Look:
             *([] if source.is_bare else await _about_tree(source, view, settings.excludes)),
             *await _about_files(view.git, files),
         ]
-    return Look(
+    return Inspection(
         source=source,
         base=commit,
         branch=view.branch if base is None else None,
