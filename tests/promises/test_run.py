@@ -231,6 +231,7 @@ def test_a_long_task(product: Product, way: str) -> None:
     assert ended.ends_as("unverified")
 
 
+@pytest.mark.any_user  # how runs end, by what models and programs do
 @pytest.mark.parametrize(
     "fault",
     [
@@ -432,6 +433,7 @@ def test_a_required_check_that_is_not_there(product: Product, words: tuple[str, 
     assert product("runs ls", "--json").json == []
 
 
+@pytest.mark.any_user  # how runs end, by what models and programs do
 def test_the_time_limit_bounds_the_check(product: Product) -> None:
     """A check that is not over in time ends the run as timed out, and the option that gives it more is named."""
     words = ("--timeout", "4s", "--verify", "exec sleep 600")
