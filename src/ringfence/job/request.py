@@ -111,6 +111,8 @@ class RunRequest:
     keeps_work: bool = True
     """Whether changes made inside are kept and compared. False for runs of which only the answer or exit code matters;
     not possible in mode `bind` or with a check."""
+    finds_changed_files: bool = False
+    """Whether the files of the workspace that were changed are named (`JobRun.changed_files`), although none is kept."""
     loosenings: Sequence[tuple[str, str]] = ()
     """Settings that are weaker than the default, as pairs of a sentence and its origin."""
     secrets: Sequence[str] = field(default=(), repr=False)

@@ -77,6 +77,8 @@ class JobRun:
         """The gates of the open sandboxes, by sandbox id."""
         self.diff: Diff | None = None
         """What the work changed in files; None: nothing was kept."""
+        self.changed_files: frozenset[bytes] | None = None
+        """The files of the workspace that the work changed or removed, if the request has `finds_changed_files`."""
         self._request = request
         self._ends_on_sigterm = ends_on_sigterm
         self._when_cancelled = when_cancelled
@@ -170,6 +172,8 @@ class JobRun:
                         return outcome
                     work = await delivery.export_work() if self._request.keeps_work else None
                     if work is None:
+                        if self._request.finds_changed_files:
+                            self.changed_files = await delivery.workspace.changed_files()
                         await delivery.discard_work()
                     else:
                         self.diff = work.diff

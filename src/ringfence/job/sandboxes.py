@@ -4,7 +4,7 @@ The gate is imported only if something is granted, as most commands have no netw
 """
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
@@ -42,6 +42,8 @@ _CACHES_OF_CHECKS = {
     "MYPY_CACHE_DIR": f"{_CACHES}/mypy",
     "RUFF_CACHE_DIR": f"{_CACHES}/ruff",
 }
+"""Environment that puts a check's caches outside the workspace, so that they are not changes of the run, and a cache
+that the run left in the workspace is not loaded."""
 _Use = Purpose | Literal["export", "verify"]
 
 
@@ -194,15 +196,6 @@ class Sandboxes:
         )
 
 
-def environment_of_check(env: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment with which a check's caches are outside the workspace.
-
-    So they are not changes of the run, and a cache that the run left in the workspace is not loaded.
-    """
-    pytest = f"-o cache_dir={_CACHES}/pytest {env.get('PYTEST_ADDOPTS', '')}".strip()
-    return {**_CACHES_OF_CHECKS, **env, "PYTEST_ADDOPTS": pytest}
-
-
 def _has_gate(spec: SandboxSpec) -> bool:
     """Whether anything outside can be reached from a sandbox."""
     return bool(spec.forward or spec.engine_access or spec.egress.allow or spec.egress.swap)
@@ -225,7 +218,8 @@ def _spec_for(spec: SandboxSpec, purpose: _Use, *, with_proxy: bool) -> SandboxS
         if spec.engine_access is not None:
             changes["engine_access"] = spec.engine_access.model_copy(update={"allow": ()})
         spec = spec.model_copy(update=changes)
-        env = environment_of_check(env)
+        env = {**_CACHES_OF_CHECKS, **env}
+        env["PYTEST_ADDOPTS"] = f"-o cache_dir={_CACHES}/pytest {env.get('PYTEST_ADDOPTS', '')}".strip()
     if with_proxy or _has_gate(spec):
         from ringfence.egress.environment import environment_for
 

@@ -1,5 +1,6 @@
 """Runs checks on a commit, in a new sandbox with a separate record, and stores their reports as a step."""
 
+import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,6 @@ from ringfence.job.outcome import Outcome, outcome_of
 from ringfence.job.request import RunRequest
 from ringfence.job.resolution import command_request
 from ringfence.job.run import JobRun
-from ringfence.job.sandboxes import environment_of_check
 from ringfence.job.state import JobState
 from ringfence.journal import new_run_id
 from ringfence.loop.exceptions import Fault, LoopStopped
@@ -28,7 +28,6 @@ from ringfence.loop.state import ENDS_LOOP, FAULTS, LoopEnd, LoopState
 from ringfence.loop.steps import run_once
 from ringfence.loop.story_commits import StoryCommits
 from ringfence.sandbox import Sandbox
-from ringfence.sandbox.workspace.snapshot.diff import Diff
 
 _MAX_LISTED = 20
 _NAME_CHARS = 200
@@ -49,8 +48,8 @@ class CheckRunEnd:
     reason: str
     reports: Mapping[str, Report]
     """The reports by name of the check."""
-    diff: Diff | None = None
-    """What the checks changed in files; None: nothing was kept."""
+    changed: frozenset[bytes] | None = None
+    """The files that changed while the checks ran; None: they did not come to their end."""
 
     @property
     def was_run(self) -> bool:
@@ -166,9 +165,8 @@ class CheckRunner:
     ) -> dict[str, Report]:
         """Report protected files that changed during the run as altered: code could overwrite a test before it runs."""
         protected = (await self._commits.protected(commit, base=base)).paths
-        assert end.diff is not None
-        changed = {*(each.path for each in end.diff.files), *(each.path for each in end.diff.unkept)}
-        changed &= protected.keys()
+        assert end.changed is not None
+        changed = protected.keys() & {os.fsdecode(path) for path in end.changed}
         names = tuple(f"the file {ascii(path)[:_NAME_CHARS]}" for path in sorted(changed)[:_MAX_LISTED])
         reports = {
             check.name: replace(end.reports[check.name], altered=(*end.reports[check.name].altered, *names))
@@ -238,7 +236,7 @@ async def run_checks(
     except RingfenceError as exc:
         outcome = outcome_of(exc)
         return CheckRunEnd(run_id, outcome.state, outcome.reason, {})
-    return CheckRunEnd(run_id, result.state, result.reason, reports, run.diff)
+    return CheckRunEnd(run_id, result.state, result.reason, reports, run.changed_files)
 
 
 def _request(
@@ -248,6 +246,10 @@ def _request(
     request = command_request(
         ("/bin/sh", "-c", command), workspace, effective_for_checks(effective), purpose="exec"
     )
-    spec = request.spec.model_copy(update={"env": environment_of_check(request.spec.env)})
     total = sum(check.timeout_s for check in checks) + 60.0
-    return replace(request, spec=spec, wall_clock_s=total if limit_s is None else min(total, limit_s))
+    return replace(
+        request,
+        wall_clock_s=total if limit_s is None else min(total, limit_s),
+        keeps_work=False,
+        finds_changed_files=True,
+    )

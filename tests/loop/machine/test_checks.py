@@ -60,8 +60,8 @@ def test_no_secret_is_kept_of_what_checks_and_roles_said(tmp_path: Path):
     assert [file for file in kept if SECRET.encode() in file.read_bytes()] == []
 
 
-def test_caches_of_checks_are_not_changes_of_their_runs(tmp_path: Path):
-    """A check's sandbox is used once, so that what Python and test runners cache there is of no use later."""
+def test_what_checks_write_is_not_kept(tmp_path: Path):
+    """Caches and reports of runners are changes that nobody applies: only the patches of roles are in the records."""
     project = Project.make(tmp_path, [story_of("one")], parts_of("one"))
     assert project.start().returncode == 0
     patches = [path.read_text() for path in (project.root / "state" / "runs").glob("*/work.patch")]

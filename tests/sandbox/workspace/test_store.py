@@ -361,3 +361,33 @@ async def test_a_sparse_index_below_a_name_with_a_newline(tmp_path: Path, git):
     store = SnapshotStore(repository, tmp_path / "state")
     taken = await store.take("r/before")
     assert b"sparse/file" in {blob.path for blob in await store.blobs(taken.id)}
+
+
+@pytest.mark.parametrize("is_last", [True, False], ids=["its stat cache is there", "a later one was taken"])
+async def test_files_that_changed_in_a_clone_are_named_without_a_checkpoint(
+    workspace: Path, store: SnapshotStore, tmp_path: Path, *, is_last: bool
+):
+    """Whatever became of a file: other contents or rights, a directory, a pipe, a link out of the clone, nothing."""
+    changed = ("text", "longer", "mode", "folder", "pipe", "link", "gone", "closed/file")
+    for name in ("same", "closed/same", *changed):
+        (workspace / name).parent.mkdir(exist_ok=True)
+        (workspace / name).write_text("before")
+    (workspace / "old").symlink_to("same")
+    before, clone = await store.take("r/before"), tmp_path / "clone"
+    shutil.copytree(workspace, clone, symlinks=True)
+    (clone / "text").write_text("behind")
+    (clone / "longer").write_text("before and after")
+    (clone / "mode").chmod(0o755)
+    for name in ("folder", "pipe", "link", "gone", "closed/file"):
+        (clone / name).unlink()
+    (clone / "folder").mkdir()
+    os.mkfifo(clone / "pipe")
+    (clone / "link").symlink_to(workspace / "same")
+    (clone / "new").touch()
+    (clone / "closed").chmod(0)
+    if not is_last:
+        (workspace / "same").write_text("later")
+        await store.take("r/later")
+    kept = [one.label for one in await store.kept()]
+    assert await store.files_changed_in(clone, before.id) == {os.fsencode(name) for name in changed}
+    assert [one.label for one in await store.kept()] == kept

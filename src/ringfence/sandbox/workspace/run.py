@@ -134,6 +134,22 @@ class RunWorkspace:
                 f" {self.record.workspace!r} by hand"
             ) from exc
 
+    async def changed_files(self) -> frozenset[bytes]:
+        """Return the files of the workspace that were changed or removed in the clone. No sandbox may be alive.
+
+        Raises:
+            InfrastructureFault: They could not be compared in time.
+        """
+        assert self.record.clone is not None
+        store = open_store(self.record, self.workspace.state)
+        try:
+            with anyio.fail_after(KEEP_S):
+                return await store.files_changed_in(Path(self.record.clone), self.record.before)
+        except (TimeoutError, OSError) as exc:
+            raise InfrastructureFault(
+                f"the private copy of run {self.record.run!r} could not be compared with the workspace: {exc!r}"
+            ) from exc
+
     async def discard(self) -> None:
         """Remove the clone, and record that the run changed nothing. No sandbox on the workspace may be alive.
 

@@ -220,6 +220,24 @@ class Blob:
     size: int
 
 
+def find_changed(root: Path, known: Iterable[Blob]) -> frozenset[bytes]:
+    """Return the files that a directory does not hold as they are known; also those that cannot be read.
+
+    No more is read of a file than its known size. Its owner's permissions are restored.
+    """
+    changed = set()
+    with Tree(root, unlock=stat.S_IRUSR | stat.S_IXUSR) as tree:
+        for blob in known:
+            try:
+                data, status = tree.read(blob.path, blob.size)
+            except OSError:
+                changed.add(blob.path)
+                continue
+            if (git_mode(status.st_mode), blob_id(data).hex()) != (blob.git_mode, blob.id):
+                changed.add(blob.path)
+    return frozenset(changed)
+
+
 def read_line(line: bytes) -> Blob:
     """Parse a line of `git ls-tree -l`."""
     head, _, path = line.partition(b"\t")

@@ -37,6 +37,8 @@ from ringfence.sandbox.workspace.snapshot.diff import (
 from ringfence.sandbox.workspace.snapshot.memo import Memo, load_memo, save_memo
 from ringfence.sandbox.workspace.snapshot.objects import (
     Blob,
+    find_changed,
+    git_mode,
     import_changes,
     read_blobs,
     read_changes,
@@ -276,6 +278,19 @@ class SnapshotStore:
         command = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", earlier, later)
         result = await self._git.run(*command, timeout_s=600.0, output_limit_bytes=_LISTING_LIMIT_BYTES)
         return read_changes(result.stdout)
+
+    async def files_changed_in(self, root: Path, snapshot: str) -> frozenset[bytes]:
+        """The files of a snapshot that a clone no longer holds as they are in it. No process may work in the clone.
+
+        Nothing is stored, and new files are not looked for.
+        """
+        cache = await anyio.to_thread.run_sync(load_cache, self._cache_file)
+        if cache.tree == (await self.memo(snapshot)).tree:
+            entries = ((path, cache.get(path)) for path in cache)
+            known = [Blob(path, git_mode(at.mode), at.blob.hex(), at.size) for path, at in entries if at]
+        else:  # another snapshot was taken since
+            known = await self.blobs(snapshot)
+        return await anyio.to_thread.run_sync(find_changed, root, known)
 
     async def patch(self, earlier: str, later: str) -> bytes:
         """The changes as a patch that `git apply` takes, binary files included.
