@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -47,13 +48,15 @@ def test_a_database_that_is_away_at_the_start_is_told(crew: FleetFiles, tmp_path
 
 
 def test_another_machine_works_for_a_crew(crew: FleetFiles, postgres: Cluster):
-    """`ringfence fleet worker` runs the jobs of a fleet without workers of its own, and exits when terminated."""
+    """`ringfence fleet worker` says when it takes jobs, runs those of a fleet without workers, and exits when told."""
     url = postgres.make_database()
     _write(crew, url, workers=0)
     crew.up()
     job = crew.trigger("a")
     other = {**crew.environment, "RINGFENCE_FLEET_DATABASE": url}
-    with crew.start("fleet", "worker", "--slots", "2", env=other) as worker:
+    with crew.start("fleet", "worker", "--slots", "2", "--label", "gpu", env=other) as worker:
+        assert worker.stderr is not None
+        assert re.search(r"worker \w{8} takes jobs, 2 at a time; its labels: gpu$", worker.stderr.readline())
         assert crew.ends(job)["state"] == "unverified"
         worker.terminate()
         _, said = worker.communicate(timeout=60)

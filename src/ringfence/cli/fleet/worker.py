@@ -83,6 +83,13 @@ async def _work(url: str, capacity: int, settings: dict[str, Any], reads_stdin: 
     from ringfence.fleet.worker.worker import Worker
 
     log = Log(settings.get("log_format", "text"))
+    labels: list[str] = settings.get("labels") or []
+
+    def report_ready(worker: str) -> None:
+        for_labels = f"; its labels: {', '.join(labels)}" if labels else ""
+        line = f"worker {worker[:8]} takes jobs, {capacity} at a time{for_labels}"
+        log(line, event="worker.ready", level="info", worker=worker)
+
     work = Worker(
         url,
         state=state_dir(),
@@ -90,8 +97,9 @@ async def _work(url: str, capacity: int, settings: dict[str, Any], reads_stdin: 
         log=log,
         say=partial(log, event="worker.noted"),
         traces=_traces(settings, log),
-        labels=settings.get("labels") or (),
+        labels=labels,
         records=(settings.get("records") or {}).get("url"),
+        on_registered=None if reads_stdin else report_ready,  # a daemon reports its own workers
     )
 
     async def watch_parent() -> None:

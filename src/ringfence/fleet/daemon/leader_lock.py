@@ -138,8 +138,8 @@ class LeaderLock:
         holder = connection.execute(_HOLDER, {"key": KEY}).scalar() or "another daemon"
         return (
             f"the database {self._database.shown!r} already has a daemon: {holder}; stop it "
-            "(`ringfence fleet down` there), let this machine join it with `ringfence fleet worker`, or give "
-            "this fleet its own database"
+            "(`ringfence fleet down` there), stand by for it with `ringfence fleet up --standby`, let this machine join "
+            "it with `ringfence fleet worker`, or give this fleet its own database"
         )
 
     def _release(self) -> None:

@@ -46,6 +46,7 @@ class Worker:
         traces: Exports traces of jobs.
         labels: The labels that the `placement` of agents can ask for, in addition to the machine's name.
         records: The address of the fleet's record store; None: records stay on this machine.
+        on_registered: Called with the worker's id once the fleet knows it and it takes jobs.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class Worker:
         traces: "Traces | None" = None,
         labels: Sequence[str] = (),
         records: str | None = None,
+        on_registered: Callable[[str], None] | None = None,
     ) -> None:
+        self._on_registered = on_registered
         self._labels = tuple(sorted(set(labels)))
         self._capacity = capacity
         self._say = say
@@ -147,6 +150,8 @@ class Worker:
     async def _stay_registered(self) -> None:
         """Register, and refresh the row for as long as this worker runs; register again if the row was removed."""
         await self._register()
+        if self._on_registered is not None:
+            self._on_registered(self._name())
         while True:
             with anyio.move_on_after(REFRESH_S):
                 await self._refresh_wanted.wait()
