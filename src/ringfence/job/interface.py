@@ -104,9 +104,7 @@ async def run_agent(
         task=task, workspace=workspace, agent=agent, sandbox=sandbox, limits=limits, verify=verify, tools=tools,
         labels=labels, on_event=on_event,
     )  # fmt: skip
-    for name, text in (("task", task), ("verify", verify)):
-        if text is not None and not text.strip():
-            raise UsageError(f"{name}={text!r} is empty; {_EMPTY[name]}")
+    _check_texts(task=task, verify=verify)
     place = await anyio.to_thread.run_sync(_resolve_workspace, workspace)
     flags = [
         Flag("run.runtime", "agent", agent if isinstance(agent, str) else None),
@@ -123,23 +121,33 @@ async def run_agent(
         _refuse_without_effect(model=model, tools=tools, sdk_options=sdk_options, limits=limits)
         opened = with_credentials(_own_request(task, place, effective, agent), effective, _LOG.warning)
     else:
-        overrides = {"functions": tuple(tools)} if tools else {}
-        if sdk_options is not None:
-            overrides["sdk_options"] = sdk_options
+        overrides: dict[str, Any] = {"functions": tuple(tools)} if tools else {}
+        overrides |= {} if sdk_options is None else {"sdk_options": sdk_options}
         opened = resolved_agent_request(task, place, effective, notify=_LOG.warning, overrides=overrides)
     async with opened as request:
-        run = JobRun(request, view=_view_of(on_event), store=await recover_runs(_LOG.warning))
-        try:
-            result = await run.run()
-            if run.view_error is not None:
-                raise run.view_error
-        except Exception as exc:
-            if exc is run.view_error:
-                exc.add_note(f"on_event raised this: run {run.id} was stopped, and its record is sealed")
-            raise
+        return await _run(request, on_event)
+
+
+async def _run(request: RunRequest, on_event: Callable[[Event], Awaitable[None] | None] | None) -> RunResult:
+    """Run a request, and log the problems of its end."""
+    run = JobRun(request, view=_view_of(on_event), store=await recover_runs(_LOG.warning))
+    try:
+        result = await run.run()
+        if run.view_error is not None:
+            raise run.view_error
+    except Exception as exc:
+        if exc is run.view_error:
+            exc.add_note(f"on_event raised this: run {run.id} was stopped, and its record is sealed")
+        raise
     for problem in result.problems:
         _LOG.warning("%s", problem)
     return result
+
+
+def _check_texts(**texts: str | None) -> None:
+    for name, text in texts.items():
+        if text is not None and not text.strip():
+            raise UsageError(f"{name}={text!r} is empty; {_EMPTY[name]}")
 
 
 def _check_types(**arguments: Any) -> None:

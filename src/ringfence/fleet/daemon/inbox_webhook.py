@@ -1,6 +1,7 @@
 """`POST /hooks/inbox/ID`: a signed request that answers a question, for chat programs and other services."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -15,9 +16,12 @@ from ringfence.fleet.daemon.webhooks import HookSecrets, InboxHook, read_deliver
 from ringfence.fleet.log import Log
 from ringfence.fleet.secret_placeholders import names_in
 from ringfence.fleet.store.database import Database
-from ringfence.fleet.store.inbox import AlreadyAnswered, Inbox
+from ringfence.fleet.store.inbox import AlreadyAnswered, Entry, Inbox
 from ringfence.fleet.trigger.payload import WebhookRefused
 from ringfence.fleet.trigger.webhook import Delivery
+
+_STATUS: Mapping[type[RingfenceError], int] = {AlreadyAnswered: 409, UsageError: 400, PolicyRefused: 403}
+"""The status of the response for each error about the answer; a subclass stands before its class."""
 
 
 class SignedAnswer(BaseModel):
@@ -55,47 +59,44 @@ def inbox_hook(
         settings = fleet().settings.inbox
         if settings is None:
             return None
-
-        async def check() -> None:
-            await _check_open(Inbox(database), request.path_params["name"])
-
         try:
-            delivery = await read_delivery(
-                request,
-                settings.secret,
-                settings.signature,
-                references=_secrets_of(fleet(), settings),
-                secrets=secrets,
-                check=check,
-            )
-            signed = _read_answer(request, delivery)
-            answered = await Inbox(database).answer(
-                signed.question,
-                signed.answer,
-                by=f"{signed.by} (webhook)",
-                scope=signed.scope,
-                reply=signed.reply,
-            )
-        except WebhookRefused as exc:
-            return refuse(exc.status, str(exc))
+            answered = await _answer(request, fleet(), settings, database, secrets)
         except ClientDisconnect:
             return refuse(400, "the connection broke before the body was complete")
-        except AlreadyAnswered as exc:
-            return refuse(409, str(exc))
-        except UsageError as exc:
-            return refuse(400, str(exc))
-        except PolicyRefused as exc:
-            return refuse(403, str(exc))
         except RingfenceError as exc:
-            log(f"webhook inbox: {exc}", event="webhook.failed")
-            return refuse(
-                503,
-                "the answer can be neither checked nor stored now; the fleet's log says why; send it again later",
-            )
+            return _refused(exc, log)
         on_answer()
         return JSONResponse({"question": answered.id, "answer": answered.answer, "job": answered.job})
 
     return answer
+
+
+async def _answer(
+    request: Request, fleet: Fleet, settings: InboxSettings, database: Database, secrets: HookSecrets
+) -> Entry:
+    """Verify a request, and answer the question that it names."""
+    inbox = Inbox(database)
+    delivery = await read_delivery(
+        request,
+        settings.secret,
+        settings.signature,
+        references=_secrets_of(fleet, settings),
+        secrets=secrets,
+        check=partial(_check_open, inbox, request.path_params["name"]),
+    )
+    signed = _read_answer(request, delivery)
+    by = f"{signed.by} (webhook)"
+    return await inbox.answer(signed.question, signed.answer, by=by, scope=signed.scope, reply=signed.reply)
+
+
+def _refused(error: RingfenceError, log: Log) -> Response:
+    if isinstance(error, WebhookRefused):
+        return refuse(error.status, str(error))
+    for kind, status in _STATUS.items():
+        if isinstance(error, kind):
+            return refuse(status, str(error))
+    log(f"webhook inbox: {error}", event="webhook.failed")
+    return refuse(503, "the answer could not be stored; send it again")
 
 
 async def _check_open(inbox: Inbox, question: str) -> None:

@@ -102,7 +102,10 @@ class _Calendar:
         raise StopIteration
 
     def _next_of_rhythm(self, moment: datetime) -> datetime:
-        """Search from one change of the offset to the next, between which local time runs evenly."""
+        """Search from one change of the offset to the next, between which local time runs evenly.
+
+        cronsim's own search across a change misses due times, for example after the half hour of Lord Howe Island.
+        """
         start = moment.astimezone(UTC)
         for _ in range(1000):
             offset = start.astimezone(self.zone).utcoffset() or timedelta()

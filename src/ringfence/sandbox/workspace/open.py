@@ -122,16 +122,6 @@ async def open_workspace(
         found = found or await owner.call(lambda: examine_git(resolved))
         layout = found if isinstance(found, GitLayout) else None
         settings = await read_settings(owner, resolved, layout)
-        notes = [found] if isinstance(found, str) else []
-        if traits.unseen is not None and mode == "clone":
-            notes.append(
-                f"{traits.unseen}: your files are uploaded there and downloaded when the sandbox ends, protected ones "
-                "as they were; if the engine or ringfence dies before, what was made inside is lost"
-            )
-        obeyed = (
-            "your git configuration leads into the workspace; ringfence does not follow it, your git does"
-        )
-        notes += named_note(obeyed, settings.obeyed, most=_MAX_SHOWN)
         placement = Placement(
             user.uid,
             user.gid,
@@ -150,8 +140,19 @@ async def open_workspace(
             layout=layout,
             settings=settings,
             own_environment=own_environment,
-            notes=tuple(notes),
+            notes=(*((found,) if isinstance(found, str) else ()), *_notes(mode, traits, settings)),
         )
+
+
+def _notes(mode: WorkspaceMode, traits: Traits, settings: UserSettings) -> Iterator[str]:
+    """Notes for the user about a workspace in this mode."""
+    if traits.unseen is not None and mode == "clone":
+        yield (
+            f"{traits.unseen}: your files are uploaded there and downloaded when the sandbox ends, protected ones "
+            "as they were; if the engine or ringfence dies before, what was made inside is lost"
+        )
+    obeyed = "your git configuration leads into the workspace; ringfence does not follow it, your git does"
+    yield from named_note(obeyed, settings.obeyed, most=_MAX_SHOWN)
 
 
 @contextmanager

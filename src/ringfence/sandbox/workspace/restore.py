@@ -198,26 +198,14 @@ async def restore(
     plan = await _plan(store, await store.take(label, base=base), wanted=wanted, expected=expected)
     clashes = plan.clashes
     if clashes and not force:
-        raise WorkspaceConflict(
-            f"changed since the checkpoint of {await _time_of(store, base)}",
-            paths=clashes,
-            advice=_FORCE,
-            can_force=True,
-        )
+        since = f"changed since the checkpoint of {await _time_of(store, base)}"
+        raise WorkspaceConflict(since, paths=clashes, advice=_FORCE, can_force=True)
     if plan.uncovered and force:  # a snapshot holds even ignored files, if they are named
         clashes = clashes | plan.uncovered
         safety = await store.take(label, base=base, also=plan.uncovered)
         plan = await _plan(store, safety, wanted=wanted, expected=expected)
     if plan.uncovered:
-        can_force = expected is not None and not force
-        raise WorkspaceConflict(
-            "in the way, and no checkpoint holds what they are"
-            if force
-            else "in the way and ignored or not readable",
-            paths=plan.uncovered,
-            advice=_FORCE if can_force else "move them",
-            can_force=can_force,
-        )
+        raise _uncovered(plan, can_force=expected is not None and not force, is_forced=force)
     earlier = None if way_back is None else await store.find(way_back)
     if way_back is not None and (clashes or earlier is not None):
         written = {change.raw_path for change in plan.todo.files}
@@ -231,6 +219,17 @@ async def restore(
         kept=plan.kept,
         overwritten=tuple(sorted(map(os.fsdecode, clashes))),
     )
+
+
+def _uncovered(plan: "_Plan", *, can_force: bool, is_forced: bool) -> WorkspaceConflict:
+    """The error about files that would be overwritten and that no snapshot holds."""
+    reason = (
+        "in the way, and no checkpoint holds what they are"
+        if is_forced
+        else "in the way and ignored or not readable"
+    )
+    advice = _FORCE if can_force else "move them"
+    return WorkspaceConflict(reason, paths=plan.uncovered, advice=advice, can_force=can_force)
 
 
 @frozen

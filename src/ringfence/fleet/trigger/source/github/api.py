@@ -19,13 +19,13 @@ MAX_ATTEMPTS: Final = 4
 MAX_RATE_LIMIT_S: Final = 60.0
 """The longest rate limit that a request waits for; a longer one is an error."""
 _TIMEOUT_S: Final = 20.0
-_ANSWER_LIMIT_BYTES: Final = 16 * 1024 * 1024
+_RESPONSE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 _FIRST_WAIT_S: Final = 0.5
 _RETRIED_STATUSES: Final = frozenset({500, 502, 503, 504})
 
 
 @dataclass(frozen=True)
-class Answer:
+class ApiResponse:
     """A response."""
 
     status: int
@@ -62,7 +62,7 @@ class GitHubApi:
         query: Mapping[str, str | int] | None = None,
         body: Any = None,
         allowed: frozenset[int] = frozenset(),
-    ) -> Answer:
+    ) -> ApiResponse:
         """Send an idempotent request, and retry it if that may help.
 
         Args:
@@ -80,23 +80,23 @@ class GitHubApi:
         what = f"{method} {self._base_url}{path}"
         problem = "no response"
         for number in range(MAX_ATTEMPTS):
-            answer = await self._once(method, path, query, body)
+            response = await self._once(method, path, query, body)
             wait_s = self._first_wait_s * 2.0**number * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
-            if isinstance(answer, str):
-                problem = answer
-            elif (limited_s := _wait_s(answer.status_code, answer.headers, time.time())) is not None:
+            if isinstance(response, str):
+                problem = response
+            elif (limited_s := _wait_s(response.status_code, response.headers, time.time())) is not None:
                 problem, wait_s = f"the rate is limited for another {limited_s:.0f} s", limited_s
                 if limited_s > MAX_RATE_LIMIT_S:
                     break
-            elif answer.status_code in _RETRIED_STATUSES:
-                problem = f"status {answer.status_code}"
+            elif response.status_code in _RETRIED_STATUSES:
+                problem = f"status {response.status_code}"
             else:
-                return _answer(what, answer, allowed)
+                return _checked(what, response, allowed)
             if number < MAX_ATTEMPTS - 1:
                 await asyncio.sleep(wait_s)
         raise InfrastructureFault(f"{what}: {problem}, {number + 1} times; try again later")
 
-    async def post_once(self, path: str, body: Any) -> Answer | None:
+    async def post_once(self, path: str, body: Any) -> ApiResponse | None:
         """Send a request that must not be repeated, after waiting for a rate limit.
 
         Returns:
@@ -108,11 +108,11 @@ class GitHubApi:
             UsageError: As `request`.
         """
         what = f"POST {self._base_url}{path}"
-        answer = await self._once("POST", path, None, body)
-        if not isinstance(answer, str):
-            limited_s = _wait_s(answer.status_code, answer.headers, time.time())
-            if limited_s is None and answer.status_code not in _RETRIED_STATUSES:
-                return _answer(what, answer, frozenset())
+        response = await self._once("POST", path, None, body)
+        if not isinstance(response, str):
+            limited_s = _wait_s(response.status_code, response.headers, time.time())
+            if limited_s is None and response.status_code not in _RETRIED_STATUSES:
+                return _checked(what, response, frozenset())
             if limited_s is not None and limited_s > MAX_RATE_LIMIT_S:
                 raise InfrastructureFault(f"{what}: the rate is limited for another {limited_s:.0f} s")
             await asyncio.sleep(limited_s or self._first_wait_s)
@@ -136,30 +136,30 @@ class GitHubApi:
         )
         try:
             async with asyncio.timeout(2 * _TIMEOUT_S):
-                answer = await self._client.send(request, stream=True)
+                response = await self._client.send(request, stream=True)
                 try:
-                    return await _read(answer)
+                    return await _read(response)
                 finally:
-                    await answer.aclose()
+                    await response.aclose()
         except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as exc:
             return str(exc) or type(exc).__name__
 
 
-async def _read(answer: "httpx2.Response") -> "httpx2.Response | str":
+async def _read(response: "httpx2.Response") -> "httpx2.Response | str":
     import httpx2
 
     parts, size = [], 0
-    async for part in answer.aiter_bytes():
+    async for part in response.aiter_bytes():
         size += len(part)
-        if size > _ANSWER_LIMIT_BYTES:
-            return f"a response of more than {_ANSWER_LIMIT_BYTES} bytes"
+        if size > _RESPONSE_LIMIT_BYTES:
+            return f"a response of more than {_RESPONSE_LIMIT_BYTES} bytes"
         parts.append(part)
     headers = [
         (name, value)
-        for name, value in answer.headers.items()
+        for name, value in response.headers.items()
         if name.lower() not in ("content-encoding", "content-length")
     ]
-    return httpx2.Response(answer.status_code, headers=headers, content=b"".join(parts))
+    return httpx2.Response(response.status_code, headers=headers, content=b"".join(parts))
 
 
 def _wait_s(status: int, headers: Mapping[str, str], now: float) -> float | None:
@@ -175,8 +175,8 @@ def _wait_s(status: int, headers: Mapping[str, str], now: float) -> float | None
     return 1.0 if status == 429 else None
 
 
-def _answer(what: str, answer: "httpx2.Response", allowed: frozenset[int]) -> Answer:
-    status = answer.status_code
+def _checked(what: str, response: "httpx2.Response", allowed: frozenset[int]) -> ApiResponse:
+    status = response.status_code
     if status == 401:
         raise AuthenticationFailed(
             f"{what}: the token is not accepted; give one that is valid for the repository"
@@ -185,13 +185,13 @@ def _answer(what: str, answer: "httpx2.Response", allowed: frozenset[int]) -> An
         raise UsageError(
             f"{what}: refused with status {status}; check the repository's name and the token's permissions"
         )
-    if not answer.content:
-        return Answer(status, None)
+    if not response.content:
+        return ApiResponse(status, None)
     try:
-        return Answer(status, json.loads(answer.content))
+        return ApiResponse(status, json.loads(response.content))
     except (ValueError, RecursionError) as exc:
         if status in allowed:
-            return Answer(status, None)
+            return ApiResponse(status, None)
         raise InfrastructureFault(
             f"{what}: the response is not JSON; is this the address of the API?"
         ) from exc
