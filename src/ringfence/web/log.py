@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from starlette.requests import Request
+
 from ringfence.frozen import frozen
 from ringfence.journal.record import event_of
 from ringfence.transcript import describe_event
-from ringfence.web.client import ApiClient
+from ringfence.web.client import ApiClient, ApiError
 from ringfence.web.formats import parse_moment
 
 PAGE = 200
@@ -112,7 +114,30 @@ async def read_log(api: ApiClient, noun: str, name: str, *, start: int, kind: st
     return LogPage(tuple(entries), first or 0, max(0, position), is_end)
 
 
-def start_of(text: str | None, *, is_over: bool) -> int:
+async def log_values(
+    request: Request, api: ApiClient, noun: str, name: str, *, is_over: bool, attempt: str | None = None
+) -> dict[str, Any]:
+    """The values that the page of the log of a job or a run shows.
+
+    Args:
+        request: Its query names the first event and the kind of events.
+        api: The API.
+        noun: `jobs` or `runs`.
+        name: The id of the job or run.
+        is_over: Whether it has ended.
+        attempt: The attempt at the job; None: the last one.
+    """
+    kind = request.query_params.get("show", "all")
+    start = _start_of(request.query_params.get("from"), is_over=is_over)
+    log, reason = None, ""
+    try:
+        log = await read_log(api, noun, name, start=start, kind=kind, attempt=attempt)
+    except ApiError as exc:
+        reason = str(exc)
+    return {"log": log, "no_log": reason, "kind": kind, "kinds": KINDS, "attempt": attempt, "page_size": PAGE}
+
+
+def _start_of(text: str | None, *, is_over: bool) -> int:
     """The first event of a page: as in its URL, otherwise the first one, or, until the run is over, the last page's."""
     if text == "last" or (text is None and not is_over):
         return -PAGE

@@ -9,9 +9,8 @@ import pytest
 from sqlalchemy import Connection, update
 from tests.fleet.daemon.test_api import daemon_of
 
-from ringfence.fleet.api.change_feed import ChangeFeed
 from ringfence.fleet.daemon.daemon import Daemon
-from ringfence.fleet.queries.changes import Change, ChangeReader
+from ringfence.fleet.queries.changes import Change, ChangeFeed, ChangeReader
 from ringfence.fleet.store.job import NewJob
 from ringfence.fleet.store.tables import JOBS
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from ringfence.fleet.api.change_feed import ChangeFeed
 from ringfence.fleet.client import NoDaemon
 from ringfence.fleet.daemon.daemon import Daemon
+from ringfence.fleet.queries.changes import ChangeFeed
 from ringfence.fleet.queries.source import FleetSource
 from ringfence.fleet.store.database import Database
 

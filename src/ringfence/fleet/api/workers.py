@@ -1,19 +1,14 @@
 """Routes of workers: the processes on all machines that run jobs."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path
-from sqlalchemy import func, select
 
 from ringfence.fleet.api.access import ADMIN, READ
 from ringfence.fleet.api.context import FleetDatabase
 from ringfence.fleet.queries.models import WorkerResponse
-from ringfence.fleet.store.database import Database
-from ringfence.fleet.store.tables import JOBS
-from ringfence.fleet.store.workers import Workers, WorkerState
-from ringfence.job.state import JobState
+from ringfence.fleet.queries.workers import describe_workers
+from ringfence.fleet.store.workers import Workers
 
 router = APIRouter(tags=["workers"])
 _Reference = Annotated[
@@ -27,7 +22,7 @@ _Reference = Annotated[
 @router.get("/v1/workers", dependencies=[READ])
 async def workers(database: FleetDatabase) -> list[WorkerResponse]:
     """All workers, those of one machine together."""
-    return await _responses(database, await Workers(database).all())
+    return await describe_workers(database, await Workers(database).all())
 
 
 @router.post("/v1/workers/{reference}/{action}", dependencies=[ADMIN])
@@ -36,21 +31,10 @@ async def drain(
 ) -> list[WorkerResponse]:
     """Let workers take no more jobs, or take jobs again. What they run continues."""
     changed = await Workers(database).drain(reference, is_draining=action == "drain")
-    return await _responses(database, changed)
+    return await describe_workers(database, changed)
 
 
 @router.delete("/v1/workers/{reference}", dependencies=[ADMIN])
 async def remove(reference: _Reference, database: FleetDatabase) -> list[WorkerResponse]:
     """Remove workers that are dead."""
-    return await _responses(database, await Workers(database).remove(reference))
-
-
-async def _responses(database: Database, found: Sequence[WorkerState]) -> list[WorkerResponse]:
-    query = (
-        select(JOBS.c.worker, func.count()).where(JOBS.c.state == JobState.RUNNING).group_by(JOBS.c.worker)
-    )
-    running = await database.read(lambda connection: {row[0]: row[1] for row in connection.execute(query)})
-    return [
-        WorkerResponse(**asdict(worker), is_alive=worker.is_alive, running=running.get(worker.id, 0))
-        for worker in found
-    ]
+    return await describe_workers(database, await Workers(database).remove(reference))

@@ -1,6 +1,6 @@
 """Reads agents: their configuration, counts of their jobs, and their spend."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ringfence.config.document import KeyPath
@@ -24,7 +24,6 @@ from ringfence.fleet.queries.models import (
     ConfiguredValue,
     ScheduleResponse,
     TriggerSummary,
-    counts_of_agent,
     job_response,
 )
 from ringfence.fleet.queries.schedules import list_schedules
@@ -32,6 +31,7 @@ from ringfence.fleet.queries.source import FleetSource, Waiting
 from ringfence.fleet.queries.spend import agent_budget
 from ringfence.fleet.store.agents import AgentState, AgentStates
 from ringfence.fleet.store.spend import Usage
+from ringfence.job.state import JobState
 
 
 async def list_agents(source: FleetSource) -> list[AgentResponse]:
@@ -88,13 +88,24 @@ def _fields(
         **_configured(agent),
         "name": name,
         "is_enabled": is_enabled,
-        **counts_of_agent(counts.states.get(name, {})),
+        **_counts(counts.states.get(name, {})),
         "waits_for": waiting.of_agent(name),
         "last_job": None if last is None else job_response(last, waiting.of_job(last)),
         "succeeded_today": counts.succeeded_today(name),
         "failed_today": counts.failed_today(name),
         "today": agent_budget(source, name, counts.spend.get(name, Usage())),
         "next_at": min(due, default=None),
+    }
+
+
+def _counts(counts: Mapping[JobState, int]) -> dict[str, Any]:
+    """Return how many jobs of an agent wait, run and have ended, and how they ended."""
+    outcomes = {state: count for state, count in counts.items() if state.is_terminal}
+    return {
+        "queued": counts.get(JobState.QUEUED, 0),
+        "active": counts.get(JobState.STARTING, 0) + counts.get(JobState.RUNNING, 0),
+        "ended": sum(outcomes.values()),
+        "outcomes": outcomes,
     }
 
 

@@ -17,7 +17,6 @@ from ringfence.fleet.queries.models import (
     JobResponse,
     LimitUsage,
     job_response,
-    text_of,
 )
 from ringfence.fleet.queries.source import FleetSource
 from ringfence.fleet.store.grants import agent_grants_in, granted_limits_in
@@ -171,13 +170,18 @@ async def show_job(source: FleetSource, reference: str) -> JobDetail:
     ended, state = await _last_run(job)
     return JobDetail(
         **(await answer_job(source, job)).model_dump(),
-        prompt=text_of(blobs.get("prompt")),
-        answer=text_of(blobs.get("answer")),
+        prompt=_text(blobs.get("prompt")),
+        answer=_text(blobs.get("answer")),
         attempts=attempts,
         limits=await _limits(source, job, blobs.get("configuration"), attempts, ended),
         changes_state=state,
         can_apply=state in ("pending", "undone", "rejected"),
     )
+
+
+def _text(content: bytes | None) -> str | None:
+    """Decode a stored text."""
+    return None if content is None else content.decode("utf-8", "replace")
 
 
 async def _last_run(job: Job) -> tuple[JobEnded | None, ChangesState]:

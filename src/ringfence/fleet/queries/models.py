@@ -1,6 +1,5 @@
 """Models of what can be read of a fleet. The API's OpenAPI description is made from them. Times are in UTC."""
 
-from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any
 
@@ -103,22 +102,6 @@ def job_response(job: Job, waits_for: str | None) -> JobResponse:
     """Return the response for a job, with the reason why it waits, if it does."""
     known = {name: getattr(job, name) for name in JobResponse.model_fields if name != "waits_for"}
     return JobResponse(**known, waits_for=waits_for)
-
-
-def counts_of_agent(counts: Mapping[JobState, int]) -> dict[str, Any]:
-    """Return how many jobs of an agent wait, run and have ended, and how they ended."""
-    outcomes = {state: count for state, count in counts.items() if state.is_terminal}
-    return {
-        "queued": counts.get(JobState.QUEUED, 0),
-        "active": counts.get(JobState.STARTING, 0) + counts.get(JobState.RUNNING, 0),
-        "ended": sum(outcomes.values()),
-        "outcomes": outcomes,
-    }
-
-
-def text_of(content: bytes | None) -> str | None:
-    """Decode a stored text."""
-    return None if content is None else content.decode("utf-8", "replace")
 
 
 class TriggerSummary(ResponseModel):

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, RowMapping, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, bindparam, delete, insert, select, update
 
 from ringfence.errors import UsageError
 from ringfence.fleet.store.database import Database
@@ -35,7 +35,6 @@ _DROP_BLOB = delete(BLOBS).where(BLOBS.c.job == bindparam("of"), BLOBS.c.kind ==
 _ADD_BLOB = insert(BLOBS)
 _STATES = [state.value for state in JobState]
 _MOST_UNREADABLE = 1000
-_ACTIVE = select(JOBS).where(JOBS.c.state.in_([state.value for state in ACTIVE]))
 
 
 class Jobs:
@@ -117,22 +116,6 @@ class Jobs:
 
         def act(connection: Connection) -> dict[str, str]:
             return {workflow_id(job_id, admission): job_id for job_id, admission in connection.execute(query)}
-
-        return await self._database.read(act)
-
-    async def counts(self) -> dict[str, dict[JobState, int]]:
-        """The number of jobs of each agent in each state that this version knows."""
-        query = (
-            select(JOBS.c.agent, JOBS.c.state, func.count())
-            .where(JOBS.c.state.in_(_STATES))
-            .group_by(JOBS.c.agent, JOBS.c.state)
-        )
-
-        def act(connection: Connection) -> dict[str, dict[JobState, int]]:
-            found: dict[str, dict[JobState, int]] = {}
-            for agent, state, count in connection.execute(query):
-                found.setdefault(agent, {})[JobState(state)] = count
-            return found
 
         return await self._database.read(act)
 

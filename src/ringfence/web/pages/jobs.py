@@ -8,7 +8,7 @@ from starlette.requests import Request
 from ringfence.job.state import JobState
 from ringfence.web.client import ApiClient, ApiError
 from ringfence.web.formats import NONE, duration, tokens, usd
-from ringfence.web.log import KINDS, PAGE, read_log, start_of
+from ringfence.web.log import log_values
 from ringfence.web.pages.changes import read_changes
 from ringfence.web.renderer import Page
 
@@ -66,37 +66,17 @@ async def list_jobs(request: Request, api: ApiClient) -> Page:
             "group": group,
             "groups": tuple(_GROUPS),
             "triggers": _TRIGGERS,
-            "agents": [agent["name"] for agent in await _list_agents(api)],
+            "agents": [agent["name"] for agent in await api.get("agents")],
             "is_filtered": any(given.values()),
         },
     )
 
 
-async def _list_agents(api: ApiClient) -> list[dict[str, Any]]:
-    try:
-        return list(await api.get("agents"))
-    except ApiError:  # the list of jobs works without a daemon
-        return []
-
-
 async def show_log(request: Request, api: ApiClient) -> Page:
     """A job with its log."""
-    query, job = request.query_params, await _read_job(request, api)
-    kind, attempt = query.get("show", "all"), query.get("attempt") or None
-    start = start_of(query.get("from"), is_over=job["ended_at"] is not None)
-    log, reason = None, ""
-    try:
-        log = await read_log(api, "jobs", job["id"], start=start, kind=kind, attempt=attempt)
-    except ApiError as exc:
-        reason = str(exc)
-    values = {
-        "log": log,
-        "no_log": reason,
-        "kind": kind,
-        "kinds": KINDS,
-        "attempt": attempt,
-        "page_size": PAGE,
-    }
+    job, attempt = await _read_job(request, api), request.query_params.get("attempt") or None
+    is_over = job["ended_at"] is not None
+    values = await log_values(request, api, "jobs", job["id"], is_over=is_over, attempt=attempt)
     return _job_page("log", job, values)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 
 from ringfence.web.client import ApiClient, ApiError
-from ringfence.web.log import KINDS, PAGE, read_log, start_of
+from ringfence.web.log import log_values
 from ringfence.web.pages.changes import read_changes
 from ringfence.web.renderer import Page
 
@@ -27,15 +27,8 @@ async def list_runs(request: Request, api: ApiClient) -> Page:
 
 async def show_log(request: Request, api: ApiClient) -> Page:
     """A run with its log."""
-    query, run = request.query_params, await _read_run(request, api)
-    kind = query.get("show", "all")
-    log, reason = None, ""
-    try:
-        start = start_of(query.get("from"), is_over=run["state"] != "running")
-        log = await read_log(api, "runs", run["id"], start=start, kind=kind)
-    except ApiError as exc:
-        reason = str(exc)
-    values = {"log": log, "no_log": reason, "kind": kind, "kinds": KINDS, "attempt": None, "page_size": PAGE}
+    run = await _read_run(request, api)
+    values = await log_values(request, api, "runs", run["id"], is_over=run["state"] != "running")
     return _run_page("log", run, values)
 
 
