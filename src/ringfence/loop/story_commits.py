@@ -132,8 +132,7 @@ class StoryCommits:
         named = self._loop.story(row.id).files
         if not named:
             return []
-        paths = await self._loop.repository.changed(row.base, row.code_commit)
-        changed = [os.fsdecode(path.removeprefix(self._prefix)) for path in paths]
+        changed = await self.changed(row.base, row.code_commit)
         is_test = self._loop.conventions.is_test
         found = [path for path in changed if not is_test(path) and not names_path(named, path)]
         return [path.encode("utf-8", "backslashreplace").decode() for path in found]

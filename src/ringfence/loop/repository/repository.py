@@ -55,7 +55,7 @@ from ringfence.sandbox.workspace.snapshot.objects import Blob
 _LISTING_BYTES = 512 * 1024**2
 _PATCH_BYTES = 256 * 1024**2
 _PATCH = (
-    *("--raw", "--numstat", "--no-abbrev", "-p", "--binary", "--full-index"),
+    *("-r", "--no-renames", "--raw", "--numstat", "--no-abbrev", "-p", "--binary", "--full-index"),
     *("--no-color", "--no-ext-diff", "--no-textconv"),
 )
 _MAX_TAGS = 10_000
@@ -81,7 +81,7 @@ class LoopRepository:
         """The commit that this process checked out in each worktree; no other process uses them at the same time."""
         self._base_files: Sequence[Blob] | None = None
         self._trees: dict[str, Tree] = {}
-        self._comparisons: dict[tuple[str, ...], bytes] = {}
+        self._patches: dict[tuple[str, str], bytes] = {}
         self._diffs: dict[tuple[str, str], Diff] = {}
 
     @classmethod
@@ -319,8 +319,7 @@ class LoopRepository:
 
     async def changed(self, base: str, commit: str) -> tuple[bytes, ...]:
         """Return the paths that differ between two commits of the loop, sorted."""
-        listing = await self._compare(base, commit, "-z", "--name-only", limit_bytes=_LISTING_BYTES)
-        return tuple(sorted(path for path in listing.split(b"\0") if path))
+        return tuple(sorted(change.raw_path for change in (await self.diff(base, commit)).files))
 
     async def diff(self, base: str, commit: str) -> Diff:
         """Return the files that differ between two commits."""
@@ -331,24 +330,22 @@ class LoopRepository:
         return self._diffs[commits]
 
     async def patch(self, base: str, commit: str) -> bytes | None:
-        """Return the changes from one commit to another as a patch for `git apply`; None if it exceeds 256 MiB."""
+        """Return the changes from one commit to another as a patch for `git apply`; None if it exceeds 256 MiB.
+
+        Short patches are cached, since reviewer and judge read the same one.
+        """
+        commits = (check_id(base), check_id(commit))
+        if commits in self._patches:
+            return self._patches[commits]
         try:
-            output = await self._compare(base, commit, *_PATCH, limit_bytes=_PATCH_BYTES)
+            result = await self.git.run("diff-tree", *_PATCH, *commits, output_limit_bytes=_PATCH_BYTES)
         except GitBoundReached:
             return None
-        diff, patch = parse_diff_and_patch(output)
-        _cache(self._diffs, (base, commit), diff)
+        diff, patch = parse_diff_and_patch(result.stdout)
+        _cache(self._diffs, commits, diff)
+        if len(patch) <= _CACHED_BYTES:
+            _cache(self._patches, commits, patch)
         return patch
-
-    async def _compare(self, base: str, commit: str, *options: str, limit_bytes: int) -> bytes:
-        """Run `git diff-tree`. Short results are cached, since reviewer and judge read the same comparison."""
-        arguments = ("-r", "--no-renames", *options, check_id(base), check_id(commit))
-        if arguments not in self._comparisons:
-            result = (await self.git.run("diff-tree", *arguments, output_limit_bytes=limit_bytes)).stdout
-            if len(result) > _CACHED_BYTES:
-                return result
-            _cache(self._comparisons, arguments, result)
-        return self._comparisons[arguments]
 
     async def files(self, commit: str) -> Tree:
         """Return the files of a commit, with paths relative to the directory that the loop works in.
