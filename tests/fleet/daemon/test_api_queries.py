@@ -180,13 +180,14 @@ def test_changes_of_jobs_are_logged_with_their_sender(
 
 
 def test_status_counts_today(client: TestClient, daemon: Daemon):
-    """The status counts today's failures and successes, compares spend with the budget, and lists the due times."""
+    """The status counts what was checked today, what was not, and failures, and has spend, budget and due times."""
     ends = (JobState.FAILED, JobState.UNVERIFIED, JobState.SUCCEEDED, JobState.CANCELLED, JobState.LIMIT)
     for state in ends:
         _run(daemon, _trigger(client, "a", "x"), state, Usage(10, 0.25))
     _trigger(client, "a", "x")
     status = client.get("/v1/status").json()
-    assert (status["succeeded_today"], status["failed_today"], status["queued"]) == (2, 2, 1)
+    ended = [status[f"{end}_today"] for end in ("succeeded", "unverified", "failed")]
+    assert (ended, status["queued"]) == ([1, 1, 2], 1)
     assert status["today"] == {"tokens": 50, "cost_usd": 1.25, "max_tokens": None, "max_cost_usd": 5.0}
     assert [each["name"] for each in status["next_schedules"]] == ["hourly", "daily"]
     assert (

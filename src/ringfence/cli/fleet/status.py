@@ -18,7 +18,8 @@ def status_lines(status: dict[str, Any], agents: Sequence[dict[str, Any]]) -> It
     is_attended = bool(status["machines"] or status["workers"])
     active = "running" if is_attended else "unfinished"
     yield f"jobs: {status['queued']} queued, {status['active']} {active}"
-    ends = f"{status['succeeded_today']} succeeded, {status['failed_today']} failed"
+    unverified = f"{status['unverified_today']} unverified, " if status["unverified_today"] else ""
+    ends = f"{status['succeeded_today']} succeeded, {unverified}{status['failed_today']} failed"
     yield f"today: {ends}; {spend_words(status['today'])}"
     if status["inbox"]:
         yield f"{counted(status['inbox'], 'question')} for you: `ringfence inbox ls` lists them"

@@ -92,6 +92,7 @@ def _fields(
         "waits_for": waiting.of_agent(name),
         "last_job": None if last is None else job_response(last, waiting.of_job(last)),
         "succeeded_today": counts.succeeded_today(name),
+        "unverified_today": counts.unverified_today(name),
         "failed_today": counts.failed_today(name),
         "today": agent_budget(source, name, counts.spend.get(name, Usage())),
         "next_at": min(due, default=None),

@@ -15,7 +15,7 @@ from ringfence.fleet.store.spend import Usage, spend_since_in
 from ringfence.fleet.store.tables import JOBS
 from ringfence.job.state import JobState
 
-GOOD_ENDS = (JobState.SUCCEEDED, JobState.UNVERIFIED, JobState.ENDED)
+_UNVERIFIED = (JobState.UNVERIFIED, JobState.ENDED)
 _FRESH_S = 1.0
 """How long counts are used if no job changes: the removal of jobs is seen only after this time."""
 _STATES = frozenset(state.value for state in JobState)
@@ -41,12 +41,17 @@ class FleetCounts:
         return sum(counts.get(state, 0) for counts in self.states.values() for state in states)
 
     def succeeded_today(self, agent: str | None = None) -> int:
-        """The number of jobs of an agent, or of all agents, that ended today in a good state."""
-        return self._today(agent, lambda state: state in GOOD_ENDS)
+        """The number of jobs of an agent, or of all agents, that ended today and passed their check."""
+        return self._today(agent, lambda state: state is JobState.SUCCEEDED)
+
+    def unverified_today(self, agent: str | None = None) -> int:
+        """The number of jobs of an agent, or of all agents, that ended today without a failure and without a check."""
+        return self._today(agent, lambda state: state in _UNVERIFIED)
 
     def failed_today(self, agent: str | None = None) -> int:
         """The number of jobs of an agent, or of all, that ended today in another state, except cancelled ones."""
-        return self._today(agent, lambda state: state not in (*GOOD_ENDS, JobState.CANCELLED))
+        others = (JobState.SUCCEEDED, *_UNVERIFIED, JobState.CANCELLED)
+        return self._today(agent, lambda state: state not in others)
 
     def _today(self, agent: str | None, is_counted: Callable[[JobState], bool]) -> int:
         chosen = self.today.values() if agent is None else [self.today.get(agent, {})]

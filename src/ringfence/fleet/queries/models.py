@@ -156,7 +156,9 @@ class AgentResponse(ResponseModel):
     triggers: list[TriggerSummary]
     last_job: JobResponse | None
     succeeded_today: int
-    """Jobs that ended today as `succeeded`, `unverified` or `ended`."""
+    """Jobs that ended today as `succeeded`."""
+    unverified_today: int
+    """Jobs that ended today as `unverified` or `ended`."""
     failed_today: int
     """Jobs that ended today in any other way, except cancelled ones."""
     today: BudgetUsage
@@ -217,6 +219,7 @@ class StatusResponse(ResponseModel):
     waits_for: str | None
     """Why no queued job starts, where that is not the matter of one agent."""
     succeeded_today: int
+    unverified_today: int
     failed_today: int
     today: BudgetUsage
     next_schedules: list[ScheduleResponse]

@@ -31,7 +31,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
 _TRIGGERS = ("manual", "schedule", "webhook", "files", "after", "source", "retry", "fork")
 _LIMIT_FORMATS: Mapping[str, Callable[[Any], str]] = {
     "tokens": tokens,
-    "cost_usd": usd,
+    "cost_usd": lambda amount: usd(amount or None),  # 0: nothing is known to have been spent
     "wall_clock_s": duration,
 }
 _DONE = {
