@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from sqlalchemy import delete, insert, update
+from sqlalchemy import delete, insert, select, update
 from starlette.types import ASGIApp
 from tests.web.dashboard import Dashboard, running_api, running_dashboard
 from tests.web.example import LIVE_RUN, Example, created, execute, open_daemon
@@ -18,6 +18,7 @@ from ringfence.fleet.queries.source import FleetSource
 from ringfence.fleet.store.database import Database, sqlite_url
 from ringfence.fleet.store.jobs import now_ms
 from ringfence.fleet.store.tables import GRANTS, INBOX, JOBS
+from ringfence.job.state import JobState
 from ringfence.journal import Journal, run_dir
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard")]
@@ -254,6 +255,10 @@ def test_a_job_that_runs_again_shows_no_reason_of_before(page: Page, example: Ex
 
 def test_a_job_that_waits_leads_to_its_question(page: Page, example: Example) -> None:
     """The page of a job that waits for a person has a link to the place in the inbox where the person answers."""
+    asked = INBOX.c.agent == "bug-triage"  # another test answers the question
+    execute(example, update(INBOX).where(asked).values(answer=None, answered_by=None, answered_ms=None))
+    waiting = JOBS.c.id.in_(select(INBOX.c.job).where(asked))
+    execute(example, update(JOBS).where(waiting).values(state=JobState.WAITING, ended_ms=None))
     _settle(page, "inbox")
     question = page.get_by_label("Question of bug-triage")
     question.get_by_role("link", name="job ").click()
