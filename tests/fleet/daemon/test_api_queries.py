@@ -1,6 +1,7 @@
 """Jobs, agents, schedules and spend, as the API reports them."""
 
 import getpass
+import json
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,9 +11,11 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.from_thread import start_blocking_portal
 from sqlalchemy import update
 from starlette.testclient import TestClient
 from tests.fleet.daemon.test_api import daemon_of
+from tests.postgres import Cluster, cluster
 
 from ringfence.config.trust import trust_content
 from ringfence.fleet.api.app import create_local_app
@@ -48,11 +51,23 @@ _ENVIRONMENT = {
 }
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    """A daemon whose loop does not run."""
-    made = daemon_of(tmp_path, _FLEET, _ENVIRONMENT)
-    yield made
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Cluster]:
+    """A Postgres."""
+    with cluster() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def daemon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon whose loop does not run, on each kind of database."""
+    fleet = _FLEET
+    if request.param == "postgres":
+        engine = {"type": "postgres", "url": request.getfixturevalue("postgres").make_database()}
+        fleet = fleet.replace("fleet: {", f"fleet: {{engine: {json.dumps(engine)}, ")
+    made = daemon_of(tmp_path, fleet, _ENVIRONMENT)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(made.engine):
+        yield made
     made.database.close()
 
 
@@ -269,7 +284,7 @@ def test_a_full_disk_is_why_jobs_wait(client: TestClient, monkeypatch: pytest.Mo
     monkeypatch.setattr("ringfence.fleet.daemon.supervisor.Supervisor.pids", [1])
     job = _trigger(client, "a", "x")
     assert client.get(f"/v1/jobs/{job}").json()["waits_for"] is None
-    usage = shutil.disk_usage(daemon.state)
+    usage = shutil.disk_usage(daemon.file.parent)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=1000))
     for found in (client.get("/v1/status").json(), client.get(f"/v1/jobs/{job}").json()):
         assert (
