@@ -31,12 +31,12 @@ _TRIGGERS = 40
 _JOBS, _AGENTS = (300, 1000), 16
 _IDLE_AGENTS, _IDLE_S = 100, 60.0
 _REST_S = 15.0
-"""After its last job a worker is at rest."""
+"""The time after its last job in which a worker stops DBOS."""
 _LISTED, _LOOKS = 100_000, 30
 _DEATHS = 8
 _SCHEDULES, _SCHEDULES_EACH = 1000, 10
 _USER = 60_777
-"""Nobody's number: an ordinary user without an account."""
+"""The id of an ordinary user, which has no account here."""
 _DONE = [{"text": "Nothing to do."}]
 
 
@@ -69,7 +69,7 @@ class _Fleet:
         self.client = FleetClient(socket_path(self.state))
 
     def run(self, *words: str) -> str:
-        """A command, to its end."""
+        """Run a command of ringfence to its end, and return its output."""
         done = subprocess.run(
             [*self._command, *words],
             cwd=self._file.parent,
@@ -83,31 +83,31 @@ class _Fleet:
         return done.stdout
 
     def trigger(self, agent: str) -> str:
-        """A new job's id."""
+        """Add a job of an agent, and return its id."""
         return str(self.client.post("agents", agent, "jobs", body={})["job"]["id"])
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """What the database says, past the daemon."""
+        """The rows of a query, read from the database without the daemon."""
         if self._postgres is not None:
             with self._postgres.connect() as connection:
                 return [tuple(row) for row in connection.exec_driver_sql(query)]
         with sqlite3.connect(f"file:{self.state}/fleet/fleet.db?mode=ro", uri=True, timeout=10) as database:
             return database.execute(query).fetchall()
 
-    def waits(self, ask: Callable[[], bool]) -> None:
-        """Until it is so."""
+    def wait_until(self, is_met: Callable[[], bool]) -> None:
+        """Wait until a condition holds."""
         deadline = time.monotonic() + _PATIENCE_S
-        while not ask():
+        while not is_met():
             if time.monotonic() > deadline:
                 raise TimeoutError((self.state / "fleet" / "daemon.log").read_text()[-2000:])
             time.sleep(0.05)
 
-    def waits_for(self, count: int) -> None:
-        """Until so many jobs have ended well."""
-        self.waits(lambda: self.ended() == count)
+    def wait_for(self, count: int) -> None:
+        """Wait until this many jobs have ended."""
+        self.wait_until(lambda: self.ended() == count)
 
     def ended(self, state: str = "unverified") -> int:
-        """How many jobs have ended so."""
+        """The number of jobs that have ended in a state."""
         return int(self.rows(f"SELECT count(*) FROM fleet_jobs WHERE state = '{state}'")[0][0])
 
 
@@ -115,7 +115,14 @@ class _Fleet:
 def _started(
     fleet: dict[str, Any], agents: dict[str, dict[str, Any]], turns: list[Any], *, user: int | None = None
 ) -> Iterator[_Fleet]:
-    """A fleet whose agents follow one script, each in a small workspace of its own; of another user if that is said."""
+    """Start a fleet whose agents follow one script, each in a small workspace of its own.
+
+    Args:
+        fleet: The settings of the fleet.
+        agents: The settings of the agents, by name.
+        turns: The turns of the script.
+        user: The id of the user as which the fleet runs; None: the caller.
+    """
     with tempfile.TemporaryDirectory(prefix="ringfence-bench-") as name:
         home = Path(name)
         home.chmod(0o711)
@@ -134,13 +141,15 @@ def _started(
                 "run": {"model": f"scripted:{home}/script.yaml"},
                 **more,
             }
-        crew = _Fleet(home, fleet, settings, user)
-        crew.run("fleet", "up", "--detach")
+        started = _Fleet(home, fleet, settings, user)
+        started.run("fleet", "up", "--detach")
         try:
-            crew.waits(lambda: bool(crew.rows("SELECT 1 FROM ringfence_executors")) or not fleet["workers"])
-            yield crew
+            started.wait_until(
+                lambda: bool(started.rows("SELECT 1 FROM ringfence_executors")) or not fleet["workers"]
+            )
+            yield started
         finally:
-            crew.run("fleet", "down", "--now")
+            started.run("fleet", "down", "--now")
 
 
 def measure() -> list[Row]:
@@ -156,16 +165,16 @@ def measure() -> list[Row]:
 
 
 def _trigger_to_start() -> Row:
-    with _started({"workers": 1}, {"one": {}}, _DONE) as crew:
+    with _started({"workers": 1}, {"one": {}}, _DONE) as fleet_run:
         entered: dict[str, float] = {}
         for number in range(_TRIGGERS + 2):
             began = time.time() * 1e3
-            job = crew.trigger("one")
+            job = fleet_run.trigger("one")
             if number >= 2:
                 entered[job] = began
-            crew.waits_for(number + 1)
-        starts = dict(crew.rows("SELECT job, started_ms FROM fleet_attempts"))
-        whole = dict(crew.rows("SELECT id, ended_ms FROM fleet_jobs"))
+            fleet_run.wait_for(number + 1)
+        starts = dict(fleet_run.rows("SELECT job, started_ms FROM fleet_attempts"))
+        whole = dict(fleet_run.rows("SELECT id, ended_ms FROM fleet_jobs"))
     delays = [starts[job] - began for job, began in entered.items()]
     ends = [whole[job] - began for job, began in entered.items()]
     return Row(
@@ -178,7 +187,7 @@ def _trigger_to_start() -> Row:
 
 
 def _throughputs() -> list[Row]:
-    """As an ordinary user; and as root, whose sandboxes take a program more each, if that is who measures."""
+    """Measure as an ordinary user and, if the caller is root, as root, whose sandboxes need one more process each."""
     users = [_USER, None] if os.getuid() == 0 else [None]
     with ExitStack() as stack:
         postgres = stack.enter_context(cluster()) if programs() is not None else None
@@ -196,28 +205,28 @@ def _throughput(count: int, postgres: Cluster | None, user: int | None) -> Row:
     if postgres is not None:
         url = postgres.make_database()
         fleet["engine"] = {"type": "postgres", "url": url}
-        Path(str(sa.make_url(url).query["host"])).chmod(0o711)  # its socket is for every user of this machine
-    with _started(fleet, agents, _DONE, user=user) as crew:
-        warm = [crew.trigger(name) for name in agents for _ in range(2)]
-        crew.waits_for(len(warm))
-        status = crew.client.get("status")
+        Path(str(sa.make_url(url).query["host"])).chmod(0o711)  # so that other users reach the socket
+    with _started(fleet, agents, _DONE, user=user) as fleet_run:
+        warm = [fleet_run.trigger(name) for name in agents for _ in range(2)]
+        fleet_run.wait_for(len(warm))
+        status = fleet_run.client.get("status")
         daemon, workers = [int(status["pid"])], [int(pid) for pid in status["workers"]]
         used = [sum(map(_cpu_s, pids)) for pids in (daemon, workers)]
         began = time.monotonic()
         for number in range(count):
-            crew.trigger(f"agent{number % _AGENTS}")
-        crew.waits_for(len(warm) + count)
+            fleet_run.trigger(f"agent{number % _AGENTS}")
+        fleet_run.wait_for(len(warm) + count)
         taken = time.monotonic() - began
         each = [
             (sum(map(_cpu_s, pids)) - before) / count * 1e3
             for pids, before in zip((daemon, workers), used, strict=True)
         ]
-        attempts = crew.rows("SELECT count(*), max(number) FROM fleet_attempts")[0]
+        attempts = fleet_run.rows("SELECT count(*), max(number) FROM fleet_attempts")[0]
     is_once = attempts == (len(warm) + count, 1)
     kind = "SQLite" if postgres is None else "Postgres"
-    whose = "as root" if user is None and os.getuid() == 0 else "as an ordinary user"
+    user_text = "as root" if user is None and os.getuid() == 0 else "as an ordinary user"
     return Row(
-        f"{count} jobs of a turn each, in bubblewrap, {_AGENTS} at once, on {kind}, {whose}",
+        f"{count} jobs of a turn each, in bubblewrap, {_AGENTS} at once, on {kind}, {user_text}",
         "≥ 20 jobs/s on two cores, none lost",
         f"{count / taken:.1f} jobs/s, each {'once' if is_once else 'NOT once'}",
         f"{taken:.1f} s; of processors, each: daemon {each[0]:.0f} ms, workers {each[1]:.0f} ms",
@@ -228,14 +237,14 @@ def _throughput(count: int, postgres: Cluster | None, user: int | None) -> Row:
 def _idle() -> list[Row]:
     every = {"schedules": {"often": {"every": "1m"}}}
     agents: dict[str, dict[str, Any]] = {f"agent{number}": dict(every) for number in range(_IDLE_AGENTS)}
-    with _started({"workers": 1}, agents, _DONE) as crew:
-        pid = int(crew.client.get("status")["pid"])
-        crew.waits(lambda: crew.ended() >= _IDLE_AGENTS)  # all have fired once
-        crew.waits(lambda: not crew.rows("SELECT 1 FROM fleet_jobs WHERE ended_ms IS NULL"))
-        before, jobs, began = _cpu_s(pid), crew.ended(), time.monotonic()
+    with _started({"workers": 1}, agents, _DONE) as fleet_run:
+        pid = int(fleet_run.client.get("status")["pid"])
+        fleet_run.wait_until(lambda: fleet_run.ended() >= _IDLE_AGENTS)  # all have fired once
+        fleet_run.wait_until(lambda: not fleet_run.rows("SELECT 1 FROM fleet_jobs WHERE ended_ms IS NULL"))
+        before, jobs, began = _cpu_s(pid), fleet_run.ended(), time.monotonic()
         time.sleep(_IDLE_S)
         share = (_cpu_s(pid) - before) / (time.monotonic() - began)
-        jobs = crew.ended() - jobs
+        jobs = fleet_run.ended() - jobs
         resident_mb = _resident_mb(pid)
     return [
         Row(
@@ -251,7 +260,7 @@ def _idle() -> list[Row]:
 
 
 def _idle_workers() -> list[Row]:
-    """A worker that has run jobs, and has none now."""
+    """Measure a worker that has run jobs and has none now."""
     rows = []
     with ExitStack() as stack:
         postgres = stack.enter_context(cluster()) if programs() is not None else None
@@ -259,10 +268,10 @@ def _idle_workers() -> list[Row]:
             fleet: dict[str, Any] = {"workers": 1}
             if database is not None:
                 fleet["engine"] = {"type": "postgres", "url": database.make_database()}
-            with _started(fleet, {"one": {}}, _DONE) as crew:
-                pid = int(crew.client.get("status")["workers"][0])
-                crew.trigger("one")
-                crew.waits_for(1)
+            with _started(fleet, {"one": {}}, _DONE) as fleet_run:
+                pid = int(fleet_run.client.get("status")["workers"][0])
+                fleet_run.trigger("one")
+                fleet_run.wait_for(1)
                 time.sleep(_REST_S)
                 before, began = _cpu_s(pid), time.monotonic()
                 time.sleep(_IDLE_S)
@@ -282,19 +291,19 @@ def _idle_workers() -> list[Row]:
 
 
 def _listing() -> Row:
-    with _started({"workers": 0}, {"one": {"enabled": False}}, _DONE) as crew:
-        _fill(crew.state / "fleet" / "fleet.db")
+    with _started({"workers": 0}, {"one": {"enabled": False}}, _DONE) as fleet_run:
+        _fill(fleet_run.state / "fleet" / "fleet.db")
         times, commands = [], []
         for _ in range(_LOOKS):
             began = time.perf_counter()
-            found = crew.client.get("jobs", limit=50)
+            found = fleet_run.client.get("jobs", limit=50)
             times.append((time.perf_counter() - began) * 1e3)
             assert len(found) == 50, len(found)
         for _ in range(5):
             began = time.perf_counter()
-            crew.run("job", "ls")
+            fleet_run.run("job", "ls")
             commands.append((time.perf_counter() - began) * 1e3)
-        counted = crew.rows("SELECT count(*) FROM fleet_jobs")[0][0]
+        counted = fleet_run.rows("SELECT count(*) FROM fleet_jobs")[0][0]
     return Row(
         f"the newest 50 of {counted:,} jobs, from the daemon",
         "≤ 100 ms",
@@ -305,7 +314,7 @@ def _listing() -> Row:
 
 
 def _fill(file: Path) -> None:
-    """Jobs that have ended, of a hundred agents."""
+    """Insert ended jobs of a hundred agents."""
     with sqlite3.connect(file, timeout=30) as database:
         database.executemany(
             "INSERT INTO fleet_jobs (id, agent, state, trigger, workspace, created_ms, started_ms, ended_ms, run_id,"
@@ -321,26 +330,30 @@ def _death() -> Row:
     turns = [{"tools": [{"run": "sleep 2"}]}, *_DONE]
     delays: list[float] = []
     agents: dict[str, dict[str, Any]] = {f"agent{number}": {} for number in range(4)}
-    with _started({"workers": 2, "concurrency": 4}, agents, turns) as crew:
+    with _started({"workers": 2, "concurrency": 4}, agents, turns) as fleet_run:
         for number in range(_DEATHS):
-            crew.waits(lambda: len(crew.rows("SELECT 1 FROM ringfence_executors")) == 2)
+            fleet_run.wait_until(lambda: len(fleet_run.rows("SELECT 1 FROM ringfence_executors")) == 2)
             for name in agents:
-                crew.trigger(name)
-            crew.waits(lambda: len(crew.rows("SELECT 1 FROM fleet_attempts WHERE ended_ms IS NULL")) == 4)
-            worker, pid = crew.rows(
+                fleet_run.trigger(name)
+            fleet_run.wait_until(
+                lambda: len(fleet_run.rows("SELECT 1 FROM fleet_attempts WHERE ended_ms IS NULL")) == 4
+            )
+            worker, pid = fleet_run.rows(
                 "SELECT a.worker, e.pid FROM fleet_attempts a JOIN ringfence_executors e ON e.id = a.worker"
                 " WHERE a.ended_ms IS NULL LIMIT 1"
             )[0]
-            mine = crew.rows(f"SELECT job FROM fleet_attempts WHERE ended_ms IS NULL AND worker = '{worker}'")
+            mine = fleet_run.rows(
+                f"SELECT job FROM fleet_attempts WHERE ended_ms IS NULL AND worker = '{worker}'"
+            )
             killed = time.time() * 1e3
             os.kill(int(pid), signal.SIGKILL)
-            crew.waits_for((number + 1) * len(agents))
+            fleet_run.wait_for((number + 1) * len(agents))
             for (job,) in mine:
-                repeat_request = crew.rows(
+                repeat_request = fleet_run.rows(
                     f"SELECT started_ms FROM fleet_attempts WHERE job = '{job}' AND number = 2"
                 )
                 delays.append(repeat_request[0][0] - killed)
-        ended = crew.rows("SELECT count(*) FROM fleet_jobs WHERE ended_ms IS NOT NULL")[0][0]
+        ended = fleet_run.rows("SELECT count(*) FROM fleet_jobs WHERE ended_ms IS NOT NULL")[0][0]
     is_whole = ended == _DEATHS * 4
     return Row(
         "SIGKILL of a worker, until its jobs run again elsewhere",
@@ -354,9 +367,9 @@ def _death() -> Row:
 def _schedules() -> Row:
     cron = {f"s{number}": {"cron": "* * * * *"} for number in range(_SCHEDULES_EACH)}
     agents = {f"agent{number}": {"schedules": cron} for number in range(_SCHEDULES // _SCHEDULES_EACH)}
-    with _started({"workers": 0, "concurrency": 1}, agents, _DONE) as crew:
-        crew.waits(lambda: crew.rows("SELECT count(*) FROM fleet_jobs")[0][0] >= _SCHEDULES)
-        found = crew.rows(f"SELECT created_ms FROM fleet_jobs ORDER BY id LIMIT {_SCHEDULES}")
+    with _started({"workers": 0, "concurrency": 1}, agents, _DONE) as fleet_run:
+        fleet_run.wait_until(lambda: fleet_run.rows("SELECT count(*) FROM fleet_jobs")[0][0] >= _SCHEDULES)
+        found = fleet_run.rows(f"SELECT created_ms FROM fleet_jobs ORDER BY id LIMIT {_SCHEDULES}")
     late = [created % 60_000 for (created,) in found]
     return Row(
         f"{_SCHEDULES} schedules due in one second: lateness of their jobs",
@@ -368,7 +381,7 @@ def _schedules() -> Row:
 
 
 def _cpu_s(pid: int) -> float:
-    """What a process has used of processors, without its children."""
+    """The processor time of a process in seconds, without its children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
