@@ -158,7 +158,7 @@ async def test_what_is_needed_stays(database: Database, engine: Engine, why: str
 
 
 class _Broken(Engine):
-    async def forget(self, ids):
+    async def remove(self, ids):
         """Fail after the records were removed."""
         raise InfrastructureFault("away")
 

@@ -191,18 +191,18 @@ class Engine:
         found = await self.list(ids=[id])
         return found[0] if found else None
 
-    async def forget(self, ids: Sequence[str]) -> int:
+    async def remove(self, ids: Sequence[str]) -> int:
         """Remove workflows that have ended, with all their data, and return how many; others stay.
 
         The id of a removed workflow can be used again. Pass at most a few hundred ids at once.
         """
 
-        def forget() -> int:
+        def delete() -> int:
             ended = [each.workflow_id for each in self._find(ids, _ENDED, len(ids))]
             self._client.delete_workflows(ended)
             return len(ended)
 
-        return await self._call(forget) if ids else 0
+        return await self._call(delete) if ids else 0
 
     def _find(
         self, ids: Sequence[str] | None, states: Sequence[WorkflowState] | None, limit: int

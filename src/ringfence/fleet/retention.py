@@ -172,7 +172,7 @@ class Retention:
             await remove_runs([run_dir(run) for run in run_ids], JobStore(), by="retention")
             if self._records is not None:
                 await call_store(partial(self._records.remove, run_ids), limit_s=TRANSFER_LIMIT_S)
-            await self._engine.forget([each for job in jobs for each in job.workflow_ids])
+            await self._engine.remove([each for job in jobs for each in job.workflow_ids])
             await self._jobs.remove_ended([job.id for job in jobs])
         done.jobs += [job.id for job in jobs]
         done.runs += len(paths)

@@ -130,7 +130,7 @@ async def forgetting(ground: Ground) -> None:
         await until(engine, "forgotten")
         await engine.enqueue("gated", id="at-work", argument=notes.argument)
         await notes.until("hold")
-        removed = await engine.forget(["forgotten", "at-work", "never-there"])
+        removed = await engine.remove(["forgotten", "at-work", "never-there"])
         again = await engine.enqueue("echo", id="forgotten", argument=2)
         ended = await until(engine, "forgotten")
         running = await engine.get("at-work")

@@ -44,7 +44,7 @@ class _Executor:
     async def clean_up(self, attempt: Attempt) -> None:
         """Nothing."""
 
-    async def perform(
+    async def run_attempt(
         self, job: Job, attempt: Attempt, alive: Callable[[Usage], Awaitable[bool]]
     ) -> AttemptResult:
         """Count it."""

@@ -155,7 +155,7 @@ class JobExecutor:
         self._on_ended()
         self._hooks.release(job_id)
 
-    async def perform(self, job: Job, attempt: Attempt, alive: Alive) -> AttemptResult:
+    async def run_attempt(self, job: Job, attempt: Attempt, alive: Alive) -> AttemptResult:
         """Run the agent to its end. A failure does not raise: it is the result."""
         about = {"job": job.id, "agent": job.agent, "attempt": attempt.number, "run": attempt.run_id}
         self._log(
@@ -179,7 +179,7 @@ class JobExecutor:
                 if refusal is not None:
                     return AttemptResult(JobState.FAILED, refusal)
                 work = _Work(job, attempt, settings, granted, workspace, resumed, alive)
-                return await self._perform(work)
+                return await self._run_with_session(work)
         except Exception as exc:  # noqa: BLE001 -- the boundary of an attempt: becomes its outcome
             outcome = outcome_of(root_cause(exc))
             return AttemptResult(outcome.state, outcome.reason)
@@ -201,7 +201,7 @@ class JobExecutor:
         ]
         return _Granted(tuple(answers), tuple(rule for rule in rules if rule is not None), tuple(origins))
 
-    async def _perform(self, work: "_Work") -> AttemptResult:
+    async def _run_with_session(self, work: "_Work") -> AttemptResult:
         job, settings = work.job, work.settings
         blobs = await self._jobs.blobs(job.id, ("prompt", "payload"))
         task = task_of(blobs.get("prompt"), blobs.get("payload"))

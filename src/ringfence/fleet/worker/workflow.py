@@ -48,7 +48,7 @@ class AttemptExecutor(Protocol):
     def clean_up(self, attempt: Attempt) -> Awaitable[None]:
         """Kill and remove what earlier attempts at the job left on this machine."""
 
-    def perform(
+    def run_attempt(
         self, job: Job, attempt: Attempt, alive: Callable[[Usage], Awaitable[bool]]
     ) -> Awaitable[AttemptResult]:
         """Run the agent to its end.
@@ -161,7 +161,7 @@ class JobWorkflow:
                 JobState.INTERRUPTED, f"its worker died in each of {retry.attempts} attempts"
             )
         else:
-            result = await self._attempt_executor.perform(
+            result = await self._attempt_executor.run_attempt(
                 job, attempt, lambda spent: self._attempts.report(attempt, spent)
             )
         again = retry_at(retry, result.state, attempt.counted_number)
