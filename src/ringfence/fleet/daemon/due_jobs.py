@@ -48,14 +48,14 @@ def fire_in(connection: Connection, due: Sequence[DueJobs]) -> list[list[Submiss
         DuplicateKey: Another process has just entered one of the jobs.
     """
     batch = _DueBatch(connection, due)
-    answers = [batch.answer(each) for each in due]
+    results = [batch.enter(each) for each in due]
     insert_prepared_in(connection, batch.made)
-    for answer in answers:
-        for entered in answer if isinstance(answer, list) else ():
+    for result in results:
+        for entered in result if isinstance(result, list) else ():
             cancel_replaced_in(connection, entered)
-    done = (each for each, answer in zip(due, answers, strict=True) if not isinstance(answer, Exception))
+    done = (each for each, result in zip(due, results, strict=True) if not isinstance(result, Exception))
     mark_handled_in(connection, [(each.agent, each.schedule, each.handled) for each in done])
-    return answers
+    return results
 
 
 class _DueBatch:
@@ -76,7 +76,7 @@ class _DueBatch:
                 key = (job.agent, job.trigger_name)
                 self._live[key] = (*self._live.get(key, ()), job)
 
-    def answer(self, due_jobs: DueJobs) -> list[Submission] | Exception:
+    def enter(self, due_jobs: DueJobs) -> list[Submission] | Exception:
         try:
             return self._submit(due_jobs)
         except QueueFull as exc:

@@ -9,26 +9,26 @@ from sqlalchemy import Connection
 
 from ringfence.fleet.store.database import Database
 
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
-Act = Callable[[Connection, Sequence[Asked]], Sequence[Answer | Exception]]
-"""Executes the requests, in order. An exception in place of an answer means that the request changed nothing."""
+Request = TypeVar("Request")
+Result = TypeVar("Result")
+Act = Callable[[Connection, Sequence[Request]], Sequence[Result | Exception]]
+"""Executes the requests, in order. An exception in place of a result means that the request changed nothing."""
 _MAX_REQUESTS = 500
 """How many requests one transaction executes: other writers wait for it."""
 
 
 @dataclass(eq=False)
-class _QueuedRequest(Generic[Asked, Answer]):
+class _QueuedRequest(Generic[Request, Result]):
     """A request in the queue, with its result."""
 
-    asked: Asked
+    value: Request
     is_done: bool = False
-    answers: list[Answer] = field(default_factory=list)
-    """The answer, if the request was executed."""
+    results: list[Result] = field(default_factory=list)
+    """The result, if the request was executed."""
     error: Exception | None = None
 
 
-class BatchWriter(Generic[Asked, Answer]):
+class BatchWriter(Generic[Request, Result]):
     """A queue of writes of one process.
 
     Each request takes effect completely or not at all, independently of the others. None may wait for a resource that
@@ -39,19 +39,19 @@ class BatchWriter(Generic[Asked, Answer]):
         act: Executes many requests at once. If it raises, each request is executed alone.
     """
 
-    def __init__(self, database: Database, act: Act[Asked, Answer]) -> None:
+    def __init__(self, database: Database, act: Act[Request, Result]) -> None:
         self._database = database
         self._act = act
-        self._queue: list[_QueuedRequest[Asked, Answer]] = []
+        self._queue: list[_QueuedRequest[Request, Result]] = []
         self._lock = anyio.Lock()
 
-    async def write(self, asked: Asked) -> Answer:
+    async def write(self, value: Request) -> Result:
         """As `Database.write`.
 
         Raises:
             InfrastructureFault: As `Database.write`: nothing was done.
         """
-        request = _QueuedRequest[Asked, Answer](asked)
+        request = _QueuedRequest[Request, Result](value)
         self._queue.append(request)
         try:
             async with self._lock:
@@ -62,7 +62,7 @@ class BatchWriter(Generic[Asked, Answer]):
                 self._queue.remove(request)
         if request.error is not None:
             raise request.error
-        return request.answers[0]
+        return request.results[0]
 
     async def _write_next(self) -> None:
         """Execute the requests that have waited longest."""
@@ -76,10 +76,10 @@ class BatchWriter(Generic[Asked, Answer]):
         for request in queued:
             request.is_done = True
 
-    def _execute(self, connection: Connection, queued: Sequence[_QueuedRequest[Asked, Answer]]) -> None:
+    def _execute(self, connection: Connection, queued: Sequence[_QueuedRequest[Request, Result]]) -> None:
         try:
             with connection.begin_nested():
-                answers = self._act(connection, [request.asked for request in queued])
+                results = self._act(connection, [request.value for request in queued])
         except Exception as exc:  # noqa: BLE001 -- `write` raises it for this request
             if len(queued) == 1:
                 queued[0].error = exc
@@ -87,8 +87,8 @@ class BatchWriter(Generic[Asked, Answer]):
             for request in queued:
                 self._execute(connection, [request])
             return
-        for request, answer in zip(queued, answers, strict=True):
-            if isinstance(answer, Exception):
-                request.error = answer
+        for request, result in zip(queued, results, strict=True):
+            if isinstance(result, Exception):
+                request.error = result
             else:
-                request.answers = [answer]
+                request.results = [result]
