@@ -97,6 +97,10 @@ def test_jobs_are_filtered_by_state_agent_and_text(page: Page) -> None:
     page.get_by_label("State").get_by_text("Failed", exact=True).click()
     expect(page).to_have_url(re.compile("state=failed"))
     assert page.locator("tbody .state.good").count() == 0
+    page.get_by_label("State").get_by_text("Succeeded", exact=True).click()
+    expect(page).to_have_url(re.compile("state=succeeded"))
+    assert set(page.locator("tbody .state").all_inner_texts()) == {"succeeded"}
+    page.goto("jobs?state=failed")
     page.keyboard.press("/")
     page.keyboard.type("benchmark")
     page.get_by_label("Agent", exact=True).select_option("docs-keeper")

@@ -1,6 +1,7 @@
 """Warnings about a fleet's files: problems that a job would otherwise meet first."""
 
 import re
+import socket
 
 import pytest
 from tests.fleet.config.conftest import Load
@@ -65,3 +66,13 @@ def test_a_budget_that_one_job_reserves_alone_is_foreseen(load: Load, kind: str,
     assert doubt.startswith(f"{key}: `limits.tokens` lets one job of agent 'a'")
     assert doubt.endswith("set `limits: {tokens: ...}` well below 1,000")
     assert list(find_warnings(load(_SMALL[kind] + _COPIES + "\nlimits: {tokens: 100}"), {})) == []
+
+
+def test_a_label_that_no_worker_can_have_is_foreseen(load: Load):
+    """On SQLite, where workers have no labels, a placement other than this machine causes a warning."""
+    agent = "agents: {a: {prompt: x, placement: LABEL}}" + _COPIES
+    (doubt,) = find_warnings(load(agent.replace("LABEL", "gpu")), {})
+    assert "agents.a.placement: no worker has the label 'gpu'" in doubt
+    assert list(find_warnings(load(agent.replace("LABEL", socket.gethostname())), {})) == []
+    several = "\nfleet: {engine: {type: postgres, url: 'postgresql://h/d'}}"
+    assert list(find_warnings(load(agent.replace("LABEL", "gpu") + several), {})) == []

@@ -155,7 +155,7 @@ def show(job: JobArgument, *, server: ServerOption = None, json: JsonOption = Fa
             visible(f"attempt {each['number']}: {each['host']}, run {each['run_id']}, {state}", one_line=True)
         )
     is_here = server is None and bool(found["run_id"]) and run_dir(found["run_id"]).is_dir()
-    if found["ended_at"] is not None and is_here:
+    if found["ended_at"] is not None and is_here and found["changes_state"] != "none":
         run = visible(found["run_id"][-8:], one_line=True)
         typer.echo(f"work: `ringfence diff {run}` shows it, `ringfence diff {run} --raw` is for `git apply`")
         _report_copy(found)

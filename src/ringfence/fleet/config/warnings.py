@@ -1,6 +1,7 @@
 """Finds what will not work on this machine in a fleet whose files are valid."""
 
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -34,7 +35,11 @@ def find_warnings(fleet: Fleet, environ: Mapping[str, str]) -> Iterator[str]:
     seen = set()
     yield from _check_reservations(fleet)
     for agent in fleet.agents.values():
-        local = chain(_check_files(agent), _check_variables(agent, environ)) if is_local else ()
+        local = (
+            chain(_check_files(agent), _check_variables(agent, environ), _check_placement(agent))
+            if is_local
+            else ()
+        )
         for key, warning in chain(local, _check_prices(agent, fleet.settings)):
             origin = agent.origin(key)
             if (origin, warning) not in seen:
@@ -90,6 +95,14 @@ def _check_variables(agent: Agent, environ: Mapping[str, str]) -> _Warnings:
     for name, reference in agent.settings.secrets.items():
         if reference.env is not None and not environ.get(reference.env, "").strip():
             yield f"secrets.{name}", f"{reference.env} is not set; set it where the fleet is started"
+
+
+def _check_placement(agent: Agent) -> _Warnings:
+    placement = agent.settings.placement
+    if placement not in (None, socket.gethostname()):
+        workers = "the workers of a fleet on SQLite are on this machine and have no labels"
+        advice = f"its jobs wait; leave it out, write {socket.gethostname()!r}, or set `fleet.engine`"
+        yield "placement", f"no worker has the label {placement!r}: {workers}; {advice}"
 
 
 def _check_prices(agent: Agent, fleet: FleetSettings) -> _Warnings:

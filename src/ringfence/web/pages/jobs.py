@@ -22,7 +22,8 @@ FAILED = tuple(
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "all": (),
     "active": ("queued", "starting", "running"),
-    "succeeded": ("succeeded", "unverified"),
+    "succeeded": ("succeeded",),
+    "unverified": ("unverified", "ended"),
     "failed": FAILED,
     "waiting": ("waiting",),
     "blocked": ("blocked",),
