@@ -34,7 +34,7 @@ __all__ = [
 ]
 _MODULES = {
     "base": ("Facts", "Placement", "Usage"),
-    "blocking": ("BlockingProcess", "BlockingSandbox", "open_sandbox"),
+    "blocking_sandbox": ("BlockingProcess", "BlockingSandbox", "open_sandbox"),
     "protocol.command": ("ProcessEnd", "SandboxProcess"),
     "protocol.connection": ("Connection",),
     "protocol.files": ("DirEntry",),
