@@ -21,6 +21,17 @@ def test_what_an_agent_does_not_say_its_file_says(load: Load):
     assert str(fleet.agents["a"].origin("sandbox.memory")).endswith("ringfence.yaml:1:19")
 
 
+def test_a_notification_of_the_fleet_has_its_place(load: Load):
+    """A hook that an agent has from `fleet.notify` is said to be from there, beside the agent's own hooks."""
+    hook = '{type: webhook, url: "http://127.0.0.1:9/"}'
+    text = (
+        f"fleet: {{notify: [{hook}]}}\nagents:\n  a: {{prompt: x}}\n  b: {{hooks: {{on_inbox: [{hook}]}}}}\n"
+    )
+    agents = load(text).agents
+    assert str(agents["a"].origin("hooks.on_inbox")).endswith("ringfence.yaml:1:17")
+    assert str(agents["b"].origin("hooks.on_inbox")).endswith("ringfence.yaml:4:25")
+
+
 def test_the_users_file_is_the_weakest(load: Load, tmp_path: Path):
     """The user's own file applies to agents too, until a file of the fleet overrides it."""
     user = tmp_path / "config" / "ringfence" / "ringfence.yaml"

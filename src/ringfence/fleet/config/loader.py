@@ -119,6 +119,10 @@ def _with_notifications(agent: Agent, notify: tuple[Hook, ...], fleet: Merged) -
     for path in fleet.variables:
         if path[0] == "notify" and len(path) > 1:
             agent.merged.variables.add(("hooks", "on_inbox", own + int(path[1]), *path[2:]))
+    for path, source in fleet.sources.items():
+        if path[0] == "notify":
+            below = (own + int(path[1]), *path[2:]) if len(path) > 1 else ()
+            agent.merged.sources.setdefault(("hooks", "on_inbox", *below), source)
     hooks = {**hooks, "on_inbox": (*hooks.get("on_inbox", ()), *notify)}
     return replace(agent, settings=agent.settings.model_copy(update={"hooks": hooks}))
 
