@@ -246,6 +246,17 @@ def test_a_standby_takes_over_from_a_killed_daemon(crew: FleetFiles, postgres: C
     assert standby.returncode == 0
 
 
+def test_another_machines_daemon_is_not_denied(crew: FleetFiles, postgres: Cluster, tmp_path: Path):
+    """On a machine without a daemon the status says of a shared database that another machine may run one."""
+    url = postgres.make_database()
+    _write(crew, url, workers=0)
+    crew.up()
+    with _beside(crew, tmp_path / "b", url) as other:
+        other.environment["RINGFENCE_FLEET_DATABASE"] = url
+        (first, *_) = other.does("fleet", "status").out.splitlines()
+    assert "no daemon is running on this machine; unless another machine runs it," in first
+
+
 def test_a_standby_that_is_stopped_ends(crew: FleetFiles, postgres: Cluster, tmp_path: Path):
     """A stopped standby exits with code 75, as it never worked; the active daemon is not disturbed."""
     url = postgres.make_database()

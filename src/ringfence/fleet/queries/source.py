@@ -23,6 +23,10 @@ from ringfence.fleet.store.workers import Workers, WorkerState
 from ringfence.job.state import JobState
 
 NOT_RUNNING = "no daemon is running; `ringfence fleet up` starts it"
+NOT_RUNNING_HERE = (
+    "no daemon is running on this machine; unless another machine runs it, `ringfence fleet up` starts it"
+)
+"""For a database that several machines share."""
 NO_WORKER = "no worker is running; `ringfence fleet worker` or `fleet.workers` starts one"
 _FULL_BYTES = 16 * 1024**2
 """With less free disk space, SQLite and the records of runs may fail at any moment."""
@@ -174,7 +178,7 @@ class FleetSource:
 
     def _missing(self, workers: LiveWorkers) -> str | None:
         if self.daemon is None:
-            return NOT_RUNNING
+            return NOT_RUNNING if self.database.is_local else NOT_RUNNING_HERE
         return None if workers.count else NO_WORKER
 
     def _full_disk(self) -> str | None:

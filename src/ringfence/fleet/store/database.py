@@ -73,6 +73,11 @@ class Database:
         self.errors = 0
         """The number of database errors in this process."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the database is a file, which only this machine's daemon can use."""
+        return self._engine.dialect.name == "sqlite"
+
     def create_tables(self) -> None:
         """Create missing tables, columns and indexes, and rename tables of version 0.1.
 
