@@ -111,7 +111,7 @@ async def read_log(api: ApiClient, noun: str, name: str, *, start: int, kind: st
         is_end = count < PAGE or start < 0
         if is_end or len(entries) >= PAGE // 2:
             break
-    return LogPage(tuple(entries), first or 0, max(0, position), is_end)
+    return LogPage(tuple(entries), max(0, start) if first is None else first, max(0, position), is_end)
 
 
 async def log_values(

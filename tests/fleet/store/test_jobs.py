@@ -232,9 +232,9 @@ async def test_cancelled_before_it_ran(database: Database):
 
 
 async def test_cancelled_before_a_worker_began_it(database: Database):
-    """A job that is cancelled after its admission is not begun."""
+    """A job that is cancelled after its admission ends at once, and is not begun."""
     job = await started(database)
-    assert (await Jobs(database).request_cancel(job.id, reason="by hand")).is_cancel_asked
+    assert (await Jobs(database).request_cancel(job.id, reason="by hand")).state is JobState.CANCELLED
     assert await Attempts(database).begin(job.id, worker="a", host="h") is None
 
 

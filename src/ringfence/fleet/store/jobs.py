@@ -166,7 +166,7 @@ class Jobs:
         return await self._database.write(act)
 
     async def request_cancel(self, job_id: str, *, reason: str) -> Job:
-        """Cancel a job: at once if it is queued, otherwise through its worker, notified by `report` and the engine.
+        """Cancel a job: at once unless it runs, otherwise through its worker, which learns of it as it reports usage.
 
         Raises:
             UsageError: There is no such job, or it has ended.
@@ -275,7 +275,7 @@ def _with_new_workflow(connection: Connection, job: Job) -> Job:
 
 
 def cancel_in(connection: Connection, job_id: str, *, reason: str) -> Job | None:
-    """Cancel a job within a transaction, at once if it is queued; None if it has ended, or does not exist."""
+    """Cancel a job within a transaction, at once unless it is running; None if it has ended, or does not exist."""
     job = get_in(connection, job_id, to_change=True)
     if job is None or job.state.is_terminal:
         return None
@@ -285,9 +285,10 @@ def cancel_in(connection: Connection, job_id: str, *, reason: str) -> Job | None
         "is_cancel_asked": True,
         "reason": job.reason if job.is_cancel_asked else reason_of(reason),
     }
-    if job.state in (JobState.QUEUED, JobState.WAITING):
-        values |= {"state": JobState.CANCELLED, "ended_ms": now_ms()}
-        values["worker"] = None  # no worker will run its hooks
+    if job.state is not JobState.RUNNING:
+        # Without a worker, `follow` has the job's hooks run.
+        released = {"worker": None, "reserved_tokens": None, "reserved_usd": None}
+        values |= {"state": JobState.CANCELLED, "ended_ms": now_ms(), **released}
         withdraw_questions_in(connection, job_id)
     connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(**values))
     return get_in(connection, job_id)

@@ -297,7 +297,7 @@ class JobExecutor:
 
     async def after(self, job: Job) -> list[FollowUp]:
         """What is to be done after a job's end."""
-        if self._traces is not None:
+        if self._traces is not None and job.state.is_terminal:
             self._traces.ended(job)
         return await self._hooks.after(job, await self._settings(job))
 

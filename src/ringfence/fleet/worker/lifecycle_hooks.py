@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ringfence.config.paths import state_dir
 from ringfence.config.units import format_duration
-from ringfence.errors import RingfenceError
 from ringfence.fleet.config.model import (
     AgentSettings,
     CommandHook,
@@ -29,6 +28,7 @@ from ringfence.fleet.worker.hook_event import facts_of, need_of, points_of
 from ringfence.fleet.worker.job_settings import effective_of
 from ringfence.fleet.worker.job_workspace import JobWorkspaces, apply_private_copy
 from ringfence.fleet.worker.workflow import FollowUp, pause_after
+from ringfence.job.outcome import outcome_of, root_cause
 from ringfence.journal import run_dir
 
 if TYPE_CHECKING:
@@ -129,8 +129,9 @@ class LifecycleHooks:
                     await source.complete(claim, Outcome.DONE, text)
                 else:  # if the claim were released instead, the same work would be taken again at once, endlessly
                     await source.complete(claim, Outcome.FAILED, text)
-        except RingfenceError as exc:
-            line = f"its end could not be reported to the source: {exc}{_then(tried, _CLAIM_ATTEMPTS)}"
+        except Exception as exc:  # noqa: BLE001 -- the boundary of a follow-up: the later ones are still executed
+            reason = outcome_of(root_cause(exc)).reason
+            line = f"its end could not be reported to the source: {reason}{_then(tried, _CLAIM_ATTEMPTS)}"
             self._log(line, event="source.untold", job=job.id)
             return True
         return False
@@ -145,8 +146,8 @@ class LifecycleHooks:
         try:
             text = None if answer is None else answer.decode("utf-8", "replace")
             result = await self._run_once(job, settings, (point, number), hook, text)
-        except RingfenceError as exc:
-            result = HookResult(is_ok=False, detail=str(exc), may_be_repeated=True)
+        except Exception as exc:  # noqa: BLE001 -- the boundary of a follow-up: the later ones are still executed
+            result = HookResult(is_ok=False, detail=outcome_of(root_cause(exc)).reason, may_be_repeated=True)
         if not result.is_ok:
             then = ""
             if not isinstance(hook, CommandHook):

@@ -89,7 +89,7 @@ class Worker:
             job_executor,
             worker=self._name,
             host=host,
-            on_refused=lambda: self._refresh_wanted.set(),
+            on_not_begun=lambda: self._refresh_wanted.set(),
         )
         self._refresh_wanted = anyio.Event()
         self._engine = open_engine(

@@ -1,7 +1,7 @@
-"""Defines the workflow of a job: an attempt, then the hooks and messages that follow its end.
+"""Defines the workflow of one admission of a job: an attempt, then the hooks and messages that follow its end.
 
 When its worker dies, the workflow starts again: it makes a new attempt, which is counted, and first cleans up what the
-dead worker left. It changes the job only through its attempt: if two workers both believe that they have the job, only
+dead worker left. A result is written only through its attempt: if two workers both believe that they have the job, only
 the later one can write.
 """
 
@@ -31,12 +31,12 @@ JOB_WORKFLOW = "job"
 
 @frozen
 class FollowUp:
-    """An action after a job's end, executed at least once, and retried while a retry may succeed."""
+    """An action after a job ended or asked a question, executed at least once, and retried while a retry may succeed."""
 
     name: str
-    attempts: int
+    max_tries: int
     act: Callable[[int], Awaitable[bool]]
-    """Receives the number of the attempt, starting at 1; returns whether the action is to be tried again."""
+    """Receives the number of the try, starting at 1; returns whether the action is to be tried again."""
 
 
 class AttemptExecutor(Protocol):
@@ -56,12 +56,12 @@ class AttemptExecutor(Protocol):
         Args:
             job: The job.
             attempt: The attempt; it names the run that holds the record.
-            alive: To be called every few seconds with the usage so far; False means that the attempt must stop, since
+            alive: To be called every second with the usage so far; False means that the attempt must stop, since
                 the job is cancelled or another worker has it.
         """
 
     def after(self, job: Job) -> Awaitable[Sequence[FollowUp]]:
-        """What is to be done after a job's end: hooks and messages."""
+        """What is to be done after a job ended or asked a question: hooks and messages."""
 
     def release(self, job_id: str) -> None:
         """Release what was kept of a job for its follow-ups."""
@@ -76,7 +76,7 @@ class JobWorkflow:
         attempt_executor: Executes the attempts.
         worker: Returns the executor's name.
         host: This machine's name.
-        on_refused: Called when a job may not begin here, since the worker may be draining.
+        on_not_begun: Called when no attempt was begun, since the worker may be draining.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class JobWorkflow:
         *,
         worker: Callable[[], str],
         host: str,
-        on_refused: Callable[[], None] = lambda: None,
+        on_not_begun: Callable[[], None] = lambda: None,
     ) -> None:
         self._jobs = jobs
         self._attempts = attempts
         self._attempt_executor = attempt_executor
         self._worker = worker
         self._host = host
-        self._on_refused = on_refused
+        self._on_not_begun = on_not_begun
         self._workflows: dict[str, str] = {}
         """The workflow that executes each job in this process, by job."""
 
@@ -103,7 +103,7 @@ class JobWorkflow:
         job_id = str(argument["job"])
         try:
             if argument.get("has_ended"):
-                return await self._finish(context, job_id)
+                return await self._follow_up_only(context, job_id)
             return await self._run_to_end(context, job_id)
         finally:
             # The workflow of an earlier admission, left by another worker, may end while the current one runs.
@@ -120,7 +120,7 @@ class JobWorkflow:
             await self._follow_up(context, job)
         return job.state.value
 
-    async def _finish(self, context: Context, job_id: str) -> Json:
+    async def _follow_up_only(self, context: Context, job_id: str) -> Json:
         """Execute the follow-ups of a job that ended outside an attempt: denied, cancelled, or lost with its worker."""
         job = await self._jobs.get(job_id)
         if job is None:
@@ -129,25 +129,48 @@ class JobWorkflow:
         return job.state.value
 
     async def _follow_up(self, context: Context, job: Job) -> None:
+        """Execute the follow-ups of a job as long as nothing has changed its state since."""
         self._workflows[job.id] = context.id
-        for follow_up in await self._attempt_executor.after(job):
-            await _run(follow_up, context)
+        follow_ups = await self._attempt_executor.after(job)
+        if not follow_ups:
+            return
+
+        async def plan() -> Json:
+            return [[follow_up.name, follow_up.max_tries] for follow_up in follow_ups]
+
+        # When the workflow starts again, the job may need other follow-ups, as a person has applied its changes. The
+        # steps stay those of the first time, since the engine finds their results by their order.
+        for name, max_tries in await context.step("follow_ups", plan):
+            needed = next((each for each in follow_ups if each.name == name), None)
+            for number in range(1, max_tries + 1):
+                if not await context.step(f"{name}.{number}", self._try, needed, job, number):
+                    break
+                if number < max_tries:
+                    await context.sleep(pause_after(number))
+
+    async def _try(self, follow_up: FollowUp | None, job: Job, number: int) -> bool:
+        """Execute a follow-up if it is still needed; return whether it is to be tried again."""
+        now = await self._jobs.get(job.id)
+        # A question may have been answered meanwhile, and another worker may execute the job.
+        is_current = now is not None and (now.state, now.workflow_id) == (job.state, job.workflow_id)
+        return follow_up is not None and is_current and await follow_up.act(number)
 
     async def _attempt(self, job_id: str, workflow_id: str) -> Job | None:
-        """Execute an attempt; return the job as it left it, or None if the job belongs to another workflow or worker.
+        """Execute an attempt; return the job afterwards, or None if this workflow has nothing more to do.
 
-        When the workflow starts again after the end of its attempt, nothing is executed, and the job is returned.
+        That is so if another workflow or worker has the job, if the worker drains, or if the job was cancelled. When the
+        workflow starts again after the end of its attempt, nothing is executed, and the job is returned.
         """
         attempt = await self._attempts.begin(
             job_id, worker=self._worker(), host=self._host, workflow_id=workflow_id
         )
-        job = await self._jobs.get(job_id)
-        if attempt is None or job is None:
-            self._on_refused()
-            return await self._ended_earlier(job, workflow_id)
+        if attempt is None:
+            self._on_not_begun()
+            return await self._resume_after_end(job_id, workflow_id)
         self._workflows[job_id] = workflow_id
         try:
-            return await self._execute(job, attempt)
+            job = await self._jobs.get(job_id)
+            return None if job is None else await self._execute(job, attempt)
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(_LEAVE_S, shield=True), suppress(InfrastructureFault):
                 await self._attempts.leave(attempt)
@@ -164,18 +187,19 @@ class JobWorkflow:
             result = await self._attempt_executor.run_attempt(
                 job, attempt, lambda spent: self._attempts.report(attempt, spent)
             )
-        again = retry_at(retry, result.state, attempt.counted_number)
-        ended = await self._attempts.end(attempt, result, retry_at=again)
-        return ended or await self._ended_before(attempt)
+        next_attempt_at = retry_at(retry, result.state, attempt.counted_number)
+        ended = await self._attempts.end(attempt, result, retry_at=next_attempt_at)
+        return ended or await self._read_end_of(attempt)
 
-    async def _ended_before(self, attempt: Attempt) -> Job | None:
+    async def _read_end_of(self, attempt: Attempt) -> Job | None:
         """The job, if this attempt did end it: the connection broke after the commit, before the reply."""
         job = await self._jobs.get(attempt.job)
         is_ours = job is not None and (job.attempt, job.worker) == (attempt.number, attempt.worker)
         return job if job is not None and is_ours and _needs_follow_up(job) else None
 
-    async def _ended_earlier(self, job: Job | None, workflow_id: str) -> Job | None:
-        """The job, if an attempt of this workflow ended it; a job that is to be cancelled is cancelled."""
+    async def _resume_after_end(self, job_id: str, workflow_id: str) -> Job | None:
+        """The job, if an attempt of this workflow ended it or asked; a job that is to be cancelled is cancelled."""
+        job = await self._jobs.get(job_id)
         if job is None or job.workflow_id != workflow_id:
             return None
         if job.is_cancel_asked and not job.state.is_terminal:
@@ -189,16 +213,8 @@ def _needs_follow_up(job: Job) -> bool:
     return job.state.is_terminal or job.state is JobState.WAITING
 
 
-async def _run(follow_up: FollowUp, context: Context) -> None:
-    for number in range(1, follow_up.attempts + 1):
-        if not await context.step(f"{follow_up.name}.{number}", follow_up.act, number):
-            return
-        if number < follow_up.attempts:
-            await context.sleep(pause_after(number))
-
-
 def pause_after(number: int) -> float:
-    """Seconds from attempt `number` of a follow-up to the next one."""
+    """Seconds from try `number` of a follow-up to the next one."""
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (number - 1))
 
 

@@ -158,7 +158,7 @@ def _limits_of(job: Mapping[str, Any]) -> list[dict[str, Any]]:
                     "used": used,
                     "allowed": allowed,
                     "used_text": shown(used),
-                    "allowed_text": shown(allowed) if allowed else "",
+                    "allowed_text": "" if allowed is None else shown(allowed),
                 }
             )
     return rows
