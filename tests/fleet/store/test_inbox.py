@@ -82,9 +82,25 @@ async def test_an_allowed_job_is_queued_with_its_grant(database: Database):
     )
     attempt = await _began(database, job)
     assert (attempt.number, attempt.counted_number) == (2, 1)
-    found = await Attempts(database).interrupted_run(attempt, host="h")
-    assert found is not None
+    (found,) = await Attempts(database).interrupted_runs(attempt, host="h")
     assert (found.id, found.has_asked) == (entry.run_id, True)
+    assert await Attempts(database).interrupted_runs(attempt, host="another") == []
+
+
+async def test_the_run_that_asked_is_found_behind_an_attempt_without_a_run(database: Database):
+    """The runs of all earlier attempts of a job can be resumed, the newest first: the last one may have no record."""
+    job, entry = await _asked(database)
+    await Inbox(database).answer(entry.id, "allow", by="ann")
+    bounds = Bounds({"mender": AgentBounds()})
+    now = datetime.now(UTC)
+    await Admission(database).admit(bounds, now=now, day_began=now)
+    second = await _began(database, job)
+    no_clone = AttemptResult(JobState.INFRASTRUCTURE, "the repository was not reached")
+    await Attempts(database).end(second, no_clone, retry_at=now)
+    await Admission(database).admit(bounds, now=datetime.now(UTC), day_began=now)
+    third = await _began(database, job)
+    found = await Attempts(database).interrupted_runs(third, host="h")
+    assert [(run.id, run.has_asked) for run in found] == [(second.run_id, False), (entry.run_id, True)]
 
 
 async def test_a_question_takes_one_answer(database: Database):

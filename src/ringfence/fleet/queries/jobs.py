@@ -247,9 +247,9 @@ async def _limits(
     )
     limits = limits.model_copy(update=granted)
     current = attempts[-1] if attempts and job.state is JobState.RUNNING else None
-    before = Usage(job.tokens, job.cost_usd)
-    if current is not None:
-        before = Usage(job.tokens - current.tokens, job.cost_usd - current.cost_usd)
+    # The job and its attempts are read one after the other, and its usage grows meanwhile: so the attempts are summed.
+    earlier = [attempt for attempt in attempts if attempt is not current]
+    before = Usage(sum(attempt.tokens for attempt in earlier), sum(attempt.cost_usd for attempt in earlier))
     tokens = None if job.allowed_tokens is None else before.tokens + job.allowed_tokens
     cost_usd = None if job.allowed_usd is None else before.cost_usd + job.allowed_usd
     return [

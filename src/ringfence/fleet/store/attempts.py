@@ -197,17 +197,21 @@ class Attempts:
 
         await self._database.write(act)
 
-    async def interrupted_run(self, attempt: Attempt, *, host: str) -> InterruptedRun | None:
-        """The run of the previous attempt, which can be resumed: it was on this machine and did not end the job."""
+    async def interrupted_runs(self, attempt: Attempt, *, host: str) -> list[InterruptedRun]:
+        """The runs of the job's earlier attempts on this machine that did not end the job, newest first.
+
+        An attempt that ended before its run began has an id of a run, but no record.
+        """
         mine = (
             ATTEMPTS.c.job == attempt.job,
-            ATTEMPTS.c.number == attempt.number - 1,
+            ATTEMPTS.c.number < attempt.number,
             ATTEMPTS.c.host == host,
         )
         states = (JobState.INTERRUPTED.value, JobState.INFRASTRUCTURE.value, JobState.BLOCKED.value)
         query = select(ATTEMPTS.c.run_id, ATTEMPTS.c.state).where(*mine, ATTEMPTS.c.state.in_(states))
-        row = await self._database.read(lambda connection: connection.execute(query).first())
-        return None if row is None else InterruptedRun(row.run_id, has_asked=row.state == JobState.BLOCKED)
+        newest_first = query.order_by(ATTEMPTS.c.number.desc())
+        rows = await self._database.read(lambda connection: connection.execute(newest_first).all())
+        return [InterruptedRun(row.run_id, has_asked=row.state == JobState.BLOCKED) for row in rows]
 
     async def report(self, attempt: Attempt, spent: Usage) -> bool:
         """Store an attempt's usage so far; False if it is no longer current, or the job is to be cancelled."""

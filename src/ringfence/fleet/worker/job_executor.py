@@ -47,6 +47,7 @@ from ringfence.job.resolution import resolved_agent_request
 from ringfence.job.resumed_run import ResumeRequest
 from ringfence.job.run import JobRun
 from ringfence.job.state import JobState
+from ringfence.journal import run_dir
 from ringfence.sandbox.workspace.record import has_record, load_record
 from ringfence.tool.text import replace_surrogates
 
@@ -222,14 +223,15 @@ class JobExecutor:
     async def _interrupted_run(
         self, job: Job, attempt: Attempt, settings: AgentSettings, granted: "_Granted"
     ) -> InterruptedRun | None:
-        """The run of the last attempt, if it did not end the job: it is resumed instead of the agent's last session.
+        """The last run of an earlier attempt at the job, which is resumed instead of the agent's last session.
 
         A run that ended with a question is resumed whatever the agent's session policy is.
         """
         is_new = settings.session.policy == "fresh" or job.session_id is not None
         if is_new and not granted.answers:
             return None
-        return await self._attempts.interrupted_run(attempt, host=self._host)
+        runs = await self._attempts.interrupted_runs(attempt, host=self._host)
+        return next((run for run in runs if run_dir(run.id).is_dir()), None)
 
     async def _run(self, work: "_Work", prompt: str, resume: ResumeRequest | None) -> AttemptResult:
         job, attempt, settings, granted = work.job, work.attempt, work.settings, work.granted
