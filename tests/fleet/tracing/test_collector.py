@@ -135,7 +135,7 @@ def test_a_collector_that_is_away_harms_no_job(crew: FleetFiles):
 def test_without_the_extra_a_crew_with_traces_does_not_start(crew: FleetFiles):
     """With `traces` but without the extra, the fleet exits with code 78 and says what to install."""
     _write(crew, "http://127.0.0.1:9")
-    program = "import sys; sys.modules['opentelemetry'] = None\nfrom ringfence.cli import main; main()"
+    program = "import sys; sys.modules['opentelemetry.sdk'] = None\nfrom ringfence.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program, "fleet", "up"],
         cwd=crew.project, env=crew.environment, capture_output=True, text=True, timeout=60, check=False,

@@ -31,24 +31,20 @@ from ringfence.loop.repository.commit import (
     make_commit,
     read_tree,
 )
+from ringfence.loop.repository.creation import create_git_dir
 from ringfence.loop.repository.delivery import BranchToDeliver, Delivered, deliver, merge_delivered
 from ringfence.loop.repository.inspection import Inspection
 from ringfence.loop.repository.refusal import RepositoryRefused
 from ringfence.loop.repository.repository_directory import (
-    BRANCH,
     RepositoryDirectory,
     RepositoryOrigin,
-    encode_path,
     ref_part,
     write_atomically,
-    write_origin,
 )
-from ringfence.loop.repository.source import Source, SourceView, find_source, open_source
+from ringfence.loop.repository.source import Source, find_source, open_source
 from ringfence.loop.repository.worktree import Worktree, check_out, link_objects
 from ringfence.removal import remove_tree
-from ringfence.sandbox.workspace.git.command import Git, GitBoundReached, write_clean_git_dir, write_git_dir
-from ringfence.sandbox.workspace.git.packs import copy_history
-from ringfence.sandbox.workspace.git.refs import Refs
+from ringfence.sandbox.workspace.git.command import Git, GitBoundReached
 from ringfence.sandbox.workspace.snapshot.diff import Diff, compare_trees, parse_diff, parse_diff_and_patch
 from ringfence.sandbox.workspace.snapshot.objects import Blob
 
@@ -58,7 +54,6 @@ _PATCH = (
     *("-r", "--no-renames", "--raw", "--numstat", "--no-abbrev", "-p", "--binary", "--full-index"),
     *("--no-color", "--no-ext-diff", "--no-textconv"),
 )
-_MAX_TAGS = 10_000
 _MAX_WORKTREES = 256
 _MAX_CACHED = 16
 """Number of commits' files, and of comparisons, that are cached: a story reads those of three or four repeatedly."""
@@ -100,7 +95,7 @@ class LoopRepository:
         directory = RepositoryDirectory(make_private_dir(Path(os.path.realpath(path))))  # noqa: ASYNC240 - local disk
         async with directory.locked("loop"):
             if not directory.git_dir.exists():
-                await _make(found, directory, loop=loop)
+                await create_git_dir(found, directory, loop=loop)
         made = cls.open(directory.root)
         if made.origin.loop != loop:
             raise RepositoryRefused(
@@ -457,56 +452,3 @@ def _import_clones(directory: RepositoryDirectory) -> None:
         raise InfrastructureFault(
             f"could not import the commits in {str(slots)!r}: {exc.strerror}; {next_step(exc)}"
         ) from exc
-
-
-async def _make(found: Inspection, directory: RepositoryDirectory, *, loop: str) -> None:
-    """Create the bare repository with the base, its history and its tags.
-
-    It is created under a temporary name, and renamed when it is complete.
-
-    Raises:
-        InfrastructureFault: Git failed, or the disk is full.
-    """
-    new = directory.git_dir.with_name("loop.git.new")
-    source = found.source
-    origin = RepositoryOrigin(
-        loop=loop,
-        source=encode_path(source.root),
-        inside=encode_path(source.inside),
-        base=found.base,
-        branch=found.branch,
-        object_format=source.object_format,
-    )
-    try:
-        await anyio.to_thread.run_sync(_create_git_dir, new, source.object_format)
-        async with open_source(source) as view:
-            tags = await _tags(view, found.base)
-            await copy_history(view.git, [found.base, *tags.values()], new)
-            shallow = view.git.directory / "shallow"
-            if view.is_shallow:
-                (new / "shallow").write_bytes(await source.actor.call(shallow.read_bytes))
-        refs = Refs(f"ref: {BRANCH}\n".encode(), {BRANCH: found.base, **tags}, {})
-        write_git_dir(new, refs.files())
-        write_origin(new, origin)
-        new.rename(directory.git_dir)
-    except OSError as exc:
-        raise InfrastructureFault(f"could not write {str(new)!r}: {exc.strerror}; {next_step(exc)}") from exc
-
-
-def _create_git_dir(new: Path, object_format: str) -> None:
-    if os.path.lexists(new):
-        remove_tree(new)
-    make_private_dir(new)
-    write_clean_git_dir(new, object_format=object_format)
-
-
-async def _tags(view: SourceView, base: str) -> dict[str, str]:
-    """Return the tags in the history of the base, for tools that compute a version from them."""
-    if not any(name.startswith("refs/tags/") for name in view.refs.direct):
-        return {}
-    form = "--format=%(objectname) %(refname)"
-    listed = await view.git.run(
-        "for-each-ref", f"--merged={base}", f"--count={_MAX_TAGS}", form, "refs/tags", accept=(0, 1, 128)
-    )
-    lines = os.fsdecode(listed.stdout).splitlines() if listed.ok else []
-    return {name: target for target, _, name in (line.partition(" ") for line in lines)}
