@@ -23,6 +23,8 @@ _FORK_PAUSE_S = 0.5
 _KILL_S = 0.6
 _SHIM_GRACE_S = 2.0
 """How long a shim may take to report after a kill, even on a busy machine, before it is killed itself."""
+_OPERATION_GRACE_S = 10.0
+"""The same for a file operation, which removes its temporary file; one that is killed leaves it."""
 _MAX_SPEC = 64 * 1024
 """Size of the longest spec that fits in a message; a new shim inherits a longer one."""
 _MAX_DESCRIPTOR = 8192
@@ -163,7 +165,8 @@ class Executor:
         """Kill everything that a command started; its EXIT will give `reason`."""
         if command.killed_as is None:
             command.killed_as = reason
-        self.loop.set_timer(command.on_deadline, time.monotonic() + _SHIM_GRACE_S)
+        grace_s = _OPERATION_GRACE_S if command.is_operation else _SHIM_GRACE_S
+        self.loop.set_timer(command.on_deadline, time.monotonic() + grace_s)
         if command.shim is None:
             return  # only its output remains to be sent
         pid = command.shim.pid
