@@ -43,44 +43,44 @@ def settings(tmp_path: Path) -> AgentSettings:
     return AgentSettings.model_validate({"repository": {"url": str(place)}})
 
 
-async def _left(places: JobWorkspaces, settings: AgentSettings, job: Job) -> None:
+async def _left(workspaces: JobWorkspaces, settings: AgentSettings, job: Job) -> None:
     """Leave the state of a worker that dies in the middle of an attempt."""
-    async with places.of(job, settings) as clone:
+    async with workspaces.of(job, settings) as clone:
         (clone / "made").write_text("by the first")
-    places.release(job.id)  # as the end of its process does
+    workspaces.release(job.id)  # as the end of its process does
 
 
-@pytest.mark.parametrize(("as_it_was_left", "is_kept"), [(True, True), (False, False)])
+@pytest.mark.parametrize(("keep_files", "is_kept"), [(True, True), (False, False)])
 async def test_another_attempt_has_a_new_clone_unless_it_goes_on(
-    tmp_path: Path, settings: AgentSettings, as_it_was_left: bool, is_kept: bool
+    tmp_path: Path, settings: AgentSettings, keep_files: bool, is_kept: bool
 ):
     """An attempt that resumes a session finds the files of the last attempt; a new one finds none of them."""
     await _left(JobWorkspaces(tmp_path / "clones"), settings, _attempt(1))
-    places = JobWorkspaces(tmp_path / "clones")
-    async with places.of(_attempt(2), settings, as_it_was_left=as_it_was_left) as clone:
+    workspaces = JobWorkspaces(tmp_path / "clones")
+    async with workspaces.of(_attempt(2), settings, keep_files=keep_files) as clone:
         assert (clone / "made").exists() == is_kept
-    async with places.of(_attempt(2), settings) as again:
+    async with workspaces.of(_attempt(2), settings) as again:
         assert (again == clone, (again / "made").exists()) == (True, is_kept)
-    places.release("j1")
+    workspaces.release("j1")
 
 
 async def test_another_jobs_clone_is_never_gone_on_with(tmp_path: Path, settings: AgentSettings):
     """A job never finds another job's files, even if it asks to resume."""
     await _left(JobWorkspaces(tmp_path / "clones"), settings, _attempt(1, "j0"))
-    places = JobWorkspaces(tmp_path / "clones")
-    async with places.of(_attempt(2), settings, as_it_was_left=True) as clone:
+    workspaces = JobWorkspaces(tmp_path / "clones")
+    async with workspaces.of(_attempt(2), settings, keep_files=True) as clone:
         assert not (clone / "made").exists()
-    places.release("j1")
+    workspaces.release("j1")
 
 
 async def test_the_clone_of_a_job_that_waits_is_given_to_no_other(tmp_path: Path, settings: AgentSettings):
     """The clone of a waiting job is not given to others, and its next attempt finds its files there."""
     await _left(JobWorkspaces(tmp_path / "clones"), settings, _attempt(1))
     others = JobWorkspaces(tmp_path / "clones")
-    async with others.of(_attempt(1, "j2"), settings, kept={"j1"}) as other:
+    async with others.of(_attempt(1, "j2"), settings, reserved_for_jobs={"j1"}) as other:
         assert not (other / "made").exists()
     others.release("j2")
-    places = JobWorkspaces(tmp_path / "clones")
-    async with places.of(_attempt(2), settings, as_it_was_left=True, kept={"j1"}) as clone:
+    workspaces = JobWorkspaces(tmp_path / "clones")
+    async with workspaces.of(_attempt(2), settings, keep_files=True, reserved_for_jobs={"j1"}) as clone:
         assert (clone != other, (clone / "made").exists()) == (True, True)
-    places.release("j1")
+    workspaces.release("j1")

@@ -1,7 +1,7 @@
-"""Stores attempts at jobs, which a worker begins and which end once.
+"""Stores attempts at jobs.
 
-Every write of a worker names its attempt. Once another attempt has values, or the job has ended, the write changes
-nothing and reports that: this fences a worker that was taken for dead.
+A worker begins an attempt and ends it once. After a later attempt began, or the job ended, its writes have no effect and
+report that: this fences a worker that was taken for dead.
 """
 
 from dataclasses import dataclass, field
@@ -24,32 +24,33 @@ _WORKER_STOPPED = "its worker was stopped"
 _WORKER_DRAINS = "its worker drains"
 
 
-def _larger(column: Column[Any], value: ColumnElement[Any]) -> ColumnElement[Any]:
+def _greatest(column: Column[Any], value: ColumnElement[Any]) -> ColumnElement[Any]:
     return case((column > value, column), else_=value)
 
 
 # Built once: building a statement takes longer than executing it.
-_HERE = (ATTEMPTS.c.job == bindparam("of"), ATTEMPTS.c.number == bindparam("which"))
-_JOB = update(JOBS).where(JOBS.c.id == bindparam("of"))
+# A parameter must not have the name of a column that the same statement sets: hence `of_` and `new_`.
+_HERE = (ATTEMPTS.c.job == bindparam("job_id"), ATTEMPTS.c.number == bindparam("of_number"))
+_JOB = update(JOBS).where(JOBS.c.id == bindparam("job_id"))
 _CLOSE = (
     update(ATTEMPTS)
-    .where(ATTEMPTS.c.job == bindparam("of"), ATTEMPTS.c.ended_ms.is_(None))
+    .where(ATTEMPTS.c.job == bindparam("job_id"), ATTEMPTS.c.ended_ms.is_(None))
     .values(ended_ms=bindparam("now"), state=JobState.INTERRUPTED, reason="its worker died")
 )
 _COUNT = select(func.count()).where(
-    ATTEMPTS.c.job == bindparam("of"),
+    ATTEMPTS.c.job == bindparam("job_id"),
     ATTEMPTS.c.is_counted.is_(True),
 )
-_IS_DRAINING = select(WORKERS.c.is_draining).where(WORKERS.c.id == bindparam("by"))
+_IS_DRAINING = select(WORKERS.c.is_draining).where(WORKERS.c.id == bindparam("worker_id"))
 _BEGIN = insert(ATTEMPTS)
 _BEGIN_JOB = _JOB.values(
     state=JobState.RUNNING,
-    attempt=bindparam("which"),
-    worker=bindparam("by"),
-    host=bindparam("on"),
-    run_id=bindparam("run"),
-    reserved_tokens=bindparam("rest_tokens"),
-    reserved_usd=bindparam("rest_usd"),
+    attempt=bindparam("new_attempt"),
+    worker=bindparam("new_worker"),
+    host=bindparam("new_host"),
+    run_id=bindparam("new_run_id"),
+    reserved_tokens=bindparam("remaining_tokens"),
+    reserved_usd=bindparam("remaining_usd"),
     changed_ms=bindparam("now"),
     started_ms=func.coalesce(JOBS.c.started_ms, bindparam("now")),
 )
@@ -58,37 +59,39 @@ _END = (
     .where(*_HERE)
     .values(
         ended_ms=bindparam("now"),
-        state=bindparam("as"),
-        reason=bindparam("why"),
-        is_counted=bindparam("counts"),
+        state=bindparam("new_state"),
+        reason=bindparam("new_reason"),
+        is_counted=bindparam("new_is_counted"),
     )
 )
-_NOTE = (
+_SET_USAGE = (
     update(ATTEMPTS)
     .where(*_HERE)
     .values(
-        tokens=_larger(ATTEMPTS.c.tokens, bindparam("used")),
-        cost_usd=_larger(ATTEMPTS.c.cost_usd, bindparam("paid")),
+        tokens=_greatest(ATTEMPTS.c.tokens, bindparam("new_tokens")),
+        cost_usd=_greatest(ATTEMPTS.c.cost_usd, bindparam("new_cost_usd")),
     )
 )
 _SUMS = select(func.sum(ATTEMPTS.c.tokens), func.sum(ATTEMPTS.c.cost_usd)).where(
-    ATTEMPTS.c.job == bindparam("of")
+    ATTEMPTS.c.job == bindparam("job_id")
 )
 _OPEN_SUMS = _SUMS.where(ATTEMPTS.c.ended_ms.is_(None))
-_SPENT = select(ATTEMPTS.c.tokens, ATTEMPTS.c.cost_usd).where(*_HERE)
-_NOTE_JOB = _JOB.values(tokens=bindparam("used"), cost_usd=bindparam("paid"), changed_ms=bindparam("now"))
+_USAGE = select(ATTEMPTS.c.tokens, ATTEMPTS.c.cost_usd).where(*_HERE)
+_SET_JOB_USAGE = _JOB.values(
+    tokens=bindparam("new_tokens"), cost_usd=bindparam("new_cost_usd"), changed_ms=bindparam("now")
+)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt at a job, which a worker's writes name."""
+    """Identifies an attempt at a job; every write of its worker carries it."""
 
     job: str
     number: int
     worker: str
     run_id: str
     counted_number: int = 1
-    """The number of the attempt, not counting attempts whose worker was stopped or that ended with a question."""
+    """1 + the attempts counted so far; those whose worker was stopped, or that asked a question, do not count."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ class Attempts:
 
         Returns:
             The attempt; None if the job has ended, is to be cancelled, or was admitted again for another workflow, or if
-            the worker drains: the job then is queued again.
+            the worker is draining, in which case the job is queued again.
         """
 
         def act(connection: Connection) -> Attempt | None:
@@ -148,12 +151,14 @@ class Attempts:
             if workflow_id not in ("", job.workflow_id):
                 return None
             now = now_ms()
-            rest = _rest_in(connection, job)
-            connection.execute(_CLOSE, {"of": job_id, "now": now})
-            if connection.execute(_IS_DRAINING, {"by": worker}).scalar():
+            remaining = _remaining_reservation_in(
+                connection, job
+            )  # reads the open attempt, which is closed next
+            connection.execute(_CLOSE, {"job_id": job_id, "now": now})
+            if connection.execute(_IS_DRAINING, {"worker_id": worker}).scalar():
                 _queue_again(connection, job_id, _WORKER_DRAINS, now)
                 return None
-            counted = connection.execute(_COUNT, {"of": job_id}).scalar_one() + 1
+            counted = connection.execute(_COUNT, {"job_id": job_id}).scalar_one() + 1
             attempt = Attempt(job_id, job.attempt + 1, worker, new_run_id(), counted)
             row = {
                 "job": job_id,
@@ -165,13 +170,13 @@ class Attempts:
             }
             connection.execute(_BEGIN, row)
             values = {
-                "of": job_id,
-                "which": attempt.number,
-                "by": worker,
-                "on": host,
-                "run": attempt.run_id,
+                "job_id": job_id,
+                "new_attempt": attempt.number,
+                "new_worker": worker,
+                "new_host": host,
+                "new_run_id": attempt.run_id,
                 "now": now,
-                **rest,
+                **remaining,
             }
             connection.execute(_BEGIN_JOB, values)
             return attempt
@@ -220,7 +225,7 @@ class Attempts:
             job = get_in(connection, attempt.job, to_change=True)
             if job is None or not _is_current(job, attempt):
                 return False
-            _note(connection, job, attempt, spent)
+            _store_usage(connection, job, attempt, spent)
             return not job.is_cancel_asked
 
         return await self._database.write(act)
@@ -235,7 +240,7 @@ class Attempts:
         Args:
             attempt: The attempt.
             result: Its result, which is stored.
-            retry_at: If given, the job is queued again until this time, instead of ending.
+            retry_at: If given, the job is queued again, not to start before this time, instead of ending.
         """
 
         def act(connection: Connection) -> Job | None:
@@ -243,9 +248,16 @@ class Attempts:
             if job is None or not _is_current(job, attempt):
                 return None
             now, reason = now_ms(), result.reason
-            _note(connection, job, attempt, result.spent)
-            ended = {"as": result.state, "why": reason_of(reason), "counts": result.asked is None}
-            connection.execute(_END, {"of": attempt.job, "which": attempt.number, "now": now, **ended})
+            _store_usage(connection, job, attempt, result.spent)
+            ended = {
+                "job_id": attempt.job,
+                "of_number": attempt.number,
+                "now": now,
+                "new_state": result.state,
+                "new_reason": reason_of(reason),
+                "new_is_counted": result.asked is None,
+            }
+            connection.execute(_END, ended)
             if result.answer is not None:
                 put_blob_in(connection, job.id, "answer", result.answer)
             if result.session is not None:
@@ -273,12 +285,14 @@ class Attempts:
         return await self._database.write(act)
 
 
-def _rest_in(connection: Connection, job: Job) -> dict[str, float | None]:
+def _remaining_reservation_in(connection: Connection, job: Job) -> dict[str, float | None]:
     """What is left of a job's reservation after an open attempt, whose worker died: None where nothing was reserved."""
-    tokens, cost = connection.execute(_OPEN_SUMS, {"of": job.id}).one()
+    tokens, cost = connection.execute(_OPEN_SUMS, {"job_id": job.id}).one()
     return {
-        "rest_tokens": None if job.allowed_tokens is None else max(0, job.allowed_tokens - (tokens or 0)),
-        "rest_usd": None if job.allowed_usd is None else max(0.0, job.allowed_usd - (cost or 0.0)),
+        "remaining_tokens": None
+        if job.allowed_tokens is None
+        else max(0, job.allowed_tokens - (tokens or 0)),
+        "remaining_usd": None if job.allowed_usd is None else max(0.0, job.allowed_usd - (cost or 0.0)),
     }
 
 
@@ -300,15 +314,16 @@ def _of(attempt: Attempt) -> tuple[ColumnElement[bool], ...]:
     return (ATTEMPTS.c.job == attempt.job, ATTEMPTS.c.number == attempt.number)
 
 
-def _note(connection: Connection, job: Job, attempt: Attempt, spent: Usage) -> None:
+def _store_usage(connection: Connection, job: Job, attempt: Attempt, spent: Usage) -> None:
     """Store the usage of an attempt so far, and add the difference to the sums of the job and of its agent."""
-    here = {"of": attempt.job, "which": attempt.number}
-    before = Usage(*connection.execute(_SPENT, here).one())
+    here = {"job_id": attempt.job, "of_number": attempt.number}
+    before = Usage(*connection.execute(_USAGE, here).one())
     more = Usage(max(0, spent.tokens - before.tokens), max(0.0, spent.cost_usd - before.cost_usd))
     if more == Usage():
         return
     now = now_ms()
-    connection.execute(_NOTE, {**here, "used": spent.tokens, "paid": spent.cost_usd})
-    tokens, cost = connection.execute(_SUMS, {"of": attempt.job}).one()
-    connection.execute(_NOTE_JOB, {"of": attempt.job, "used": tokens, "paid": cost, "now": now})
+    connection.execute(_SET_USAGE, {**here, "new_tokens": spent.tokens, "new_cost_usd": spent.cost_usd})
+    tokens, cost = connection.execute(_SUMS, {"job_id": attempt.job}).one()
+    sums = {"job_id": attempt.job, "new_tokens": tokens, "new_cost_usd": cost, "now": now}
+    connection.execute(_SET_JOB_USAGE, sums)
     add_spend_in(connection, job.agent, more, at_ms=now)

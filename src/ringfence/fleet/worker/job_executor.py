@@ -60,9 +60,9 @@ _GRACE_S = 20.0
 _WORKER_STOPPED = Outcome(
     JobState.INTERRUPTED, "the worker was stopped before the run had ended; the fleet repeats the job"
 )
-_NOT_WANTED = "the job was cancelled, or another worker executes it"
+_FENCED_REASON = "the job was cancelled, or another worker executes it"
 _WORKSPACE_WAIT_S = 30.0
-_KEEPS_SESSION = (
+_RESUMABLE_STATES = (
     JobState.SUCCEEDED,
     JobState.UNVERIFIED,
     JobState.CHECK_RED,
@@ -102,17 +102,17 @@ class JobExecutor:
 
     Args:
         database: The database of the jobs.
-        places: The workspaces of the agents.
+        workspaces: The workspaces of the agents.
         host: This machine's name.
         log: Reports what a person should know about a job.
         traces: Exports traces of jobs.
-        on_ended: Called after the end of each attempt, once it is stored.
+        on_ended: Called when this process is done with a job, its follow-ups included.
     """
 
     def __init__(
         self,
         database: Database,
-        places: JobWorkspaces,
+        workspaces: JobWorkspaces,
         *,
         host: str,
         log: Log,
@@ -125,11 +125,11 @@ class JobExecutor:
         self._agents = AgentStates(database)
         self._grants = Grants(database)
         self._inbox = Inbox(database)
-        self._places = places
+        self._workspaces = workspaces
         self._host = host
         self._log = log
         self._traces = traces
-        self._hooks = LifecycleHooks(self._jobs, places, log, traces, inbox=self._inbox)
+        self._hooks = LifecycleHooks(self._jobs, workspaces, log, traces, inbox=self._inbox)
         self._cached_settings: dict[str, AgentSettings] = {}
         """The agent's settings of each job that this process executes, by job."""
 
@@ -148,10 +148,10 @@ class JobExecutor:
             try:
                 await recover_runs(log)
             except RingfenceError as exc:  # it does not prevent this attempt; the next clean-up tries again
-                log(f"the run of its last attempt could not be cleaned up: {exc}")
+                log(f"the runs of dead workers could not be cleaned up: {exc}")
 
     def release(self, job_id: str) -> None:
-        """Release the clone that a job worked on, for other jobs."""
+        """Drop the job's cached settings and release its clone."""
         self._cached_settings.pop(job_id, None)
         self._on_ended()
         self._hooks.release(job_id)
@@ -170,11 +170,12 @@ class JobExecutor:
     async def _result(self, job: Job, attempt: Attempt, alive: Alive) -> AttemptResult:
         try:
             settings = await self._settings(job)
-            granted = await self._granted(job)
+            granted = await self._read_grants(job)
             resumed = await self._interrupted_run(job, attempt, settings, granted)
-            kept = await self._inbox.unfinished_jobs() if settings.repository is not None else frozenset()
-            async with self._places.of(
-                job, settings, as_it_was_left=resumed is not None, kept=kept
+            has_clone = settings.repository is not None
+            reserved_for_jobs = await self._inbox.unfinished_jobs() if has_clone else frozenset()
+            async with self._workspaces.of(
+                job, settings, keep_files=resumed is not None, reserved_for_jobs=reserved_for_jobs
             ) as workspace:
                 refusal = await self._hooks.before(job, settings)
                 if refusal is not None:
@@ -185,7 +186,7 @@ class JobExecutor:
             outcome = outcome_of(root_cause(exc))
             return AttemptResult(outcome.state, outcome.reason)
 
-    async def _granted(self, job: Job) -> "_Granted":
+    async def _read_grants(self, job: Job) -> _Granted:
         """What people granted to a job and to its agent, checked again.
 
         Raises:
@@ -202,7 +203,7 @@ class JobExecutor:
         ]
         return _Granted(tuple(answers), tuple(rule for rule in rules if rule is not None), tuple(origins))
 
-    async def _run_with_session(self, work: "_Work") -> AttemptResult:
+    async def _run_with_session(self, work: _Work) -> AttemptResult:
         job, settings = work.job, work.settings
         blobs = await self._jobs.blobs(job.id, ("prompt", "payload"))
         task = task_of(blobs.get("prompt"), blobs.get("payload"))
@@ -216,12 +217,12 @@ class JobExecutor:
         except (UsageError, RecordError) as exc:
             if resume is None or (job.session_id is not None and not answers):
                 raise
-            # The agent's last session cannot be resumed any more; its policy asks for it only where possible.
+            # A session that the request names must be resumed; only an automatic choice may be dropped.
             self._log(f"it begins a new session: {exc}", event="session.renewed", job=job.id)
             return await self._run(work, prompt_of(task, answers, None), None)
 
     async def _interrupted_run(
-        self, job: Job, attempt: Attempt, settings: AgentSettings, granted: "_Granted"
+        self, job: Job, attempt: Attempt, settings: AgentSettings, granted: _Granted
     ) -> InterruptedRun | None:
         """The last run of an earlier attempt at the job, which is resumed instead of the agent's last session.
 
@@ -233,7 +234,7 @@ class JobExecutor:
         runs = await self._attempts.interrupted_runs(attempt, host=self._host)
         return next((run for run in runs if run_dir(run.id).is_dir()), None)
 
-    async def _run(self, work: "_Work", prompt: str, resume: ResumeRequest | None) -> AttemptResult:
+    async def _run(self, work: _Work, prompt: str, resume: ResumeRequest | None) -> AttemptResult:
         job, attempt, settings, granted = work.job, work.attempt, work.settings, work.granted
         effective = effective_of(settings, job, granted.rules)
         log = self._log_of(job.id)
@@ -246,10 +247,10 @@ class JobExecutor:
                 answers=granted.answers,
                 loosenings=(*request.loosenings, *granted.origins),
             )
-            with self._traced(job, attempt, settings, request) as (request, see, ended):
-                run = JobRun(request, run_id=attempt.run_id, view=see, when_cancelled=_WORKER_STOPPED)
-                result = await _watched(run, work.alive)
-                ended(result)
+            with self._traced(job, attempt, settings, request) as (request, observe, end_trace):
+                run = JobRun(request, run_id=attempt.run_id, view=observe, when_cancelled=_WORKER_STOPPED)
+                result = await _run_until_unwanted(run, work.alive)
+                end_trace(result)
         for problem in result.problems:
             log(problem)
         if settings.repository is not None:
@@ -273,7 +274,7 @@ class JobExecutor:
         self, job: Job, attempt: Attempt, settings: AgentSettings, result: RunResult
     ) -> LastSession | None:
         """The session that the agent's next job may resume; None if this result leaves none."""
-        if result.state not in _KEEPS_SESSION:
+        if result.state not in _RESUMABLE_STATES:
             return None
         is_full = result.cause == "context_full"
         if is_full and settings.session.policy != "fresh":
@@ -321,14 +322,14 @@ def _has_private_changes(result: RunResult) -> bool:
     return has_record(result.run_dir) and load_record(result.run_dir).mode == "clone"
 
 
-async def _watched(run: JobRun, alive: Alive) -> RunResult:
+async def _run_until_unwanted(run: JobRun, alive: Alive) -> RunResult:
     """Execute a run, and cancel it when the attempt is no longer valid: first gracefully, then at once."""
 
     async def watch() -> None:
         await anyio.sleep(_POLL_S)  # the attempt was valid when it began
         while await _is_wanted(run, alive):  # noqa: ASYNC110 -- another process ends it, in the database
             await anyio.sleep(_POLL_S)
-        run.cancel(_NOT_WANTED)
+        run.cancel(_FENCED_REASON)
         await anyio.sleep(_GRACE_S)
         run.cancel()
 

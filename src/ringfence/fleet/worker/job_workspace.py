@@ -66,16 +66,16 @@ class JobWorkspaces:
         job: Job,
         settings: AgentSettings,
         *,
-        as_it_was_left: bool = False,
-        kept: Collection[str] = (),
+        keep_files: bool = False,
+        reserved_for_jobs: Collection[str] = (),
     ) -> AsyncIterator[Path]:
         """A job's workspace, for the duration of the context; a clone belongs to the job until `release`.
 
         Args:
             job: The job.
             settings: The settings of its agent.
-            as_it_was_left: Whether an earlier attempt's clone is kept: a resumed session knows its files.
-            kept: Jobs whose clones no other job may take, although nothing works on them now.
+            keep_files: Whether to keep the files that an earlier attempt left: a resumed session knows them.
+            reserved_for_jobs: Jobs whose clones no other job may take, although nothing works on them now.
 
         Raises:
             UsageError: The workspace does not exist.
@@ -90,8 +90,8 @@ class JobWorkspaces:
                 )
             yield workspace
             return
-        clone = self._clone_of(job, kept)
-        if not clone.is_of(job, attempt=not as_it_was_left):
+        clone = self._clone_of(job, reserved_for_jobs)
+        if not clone.is_of(job, attempt=not keep_files):
             clone.clear_note()
             await anyio.to_thread.run_sync(_empty, clone.work)
             await fetch(settings.repository, clone.work)
@@ -108,7 +108,7 @@ class JobWorkspaces:
         if clone is not None:
             clone.close()
 
-    def _clone_of(self, job: Job, kept: Collection[str] = ()) -> "_CloneDirectory":
+    def _clone_of(self, job: Job, reserved_for_jobs: Collection[str] = ()) -> "_CloneDirectory":
         """A directory that no other job uses: the one with the job's clone, otherwise the first free one."""
         held = self._held.get(job.id)
         if held is not None:
@@ -120,7 +120,7 @@ class JobWorkspaces:
             if free is not None and not path.is_dir():
                 break
             clone = _CloneDirectory.take(path)
-            if clone is not None and clone.job_id != job.id and clone.job_id in kept:
+            if clone is not None and clone.job_id != job.id and clone.job_id in reserved_for_jobs:
                 clone.close()
                 continue
             if clone is not None and (free is None or clone.is_of(job, attempt=False)):

@@ -42,7 +42,7 @@ class LifecycleHooks:
 
     Args:
         jobs: The store of jobs.
-        places: The workspaces of the agents.
+        workspaces: The workspaces of the agents.
         log: Reports what a person should know about a job.
         traces: Exports traces of jobs.
         inbox: The store of questions.
@@ -51,7 +51,7 @@ class LifecycleHooks:
     def __init__(
         self,
         jobs: Jobs,
-        places: JobWorkspaces,
+        workspaces: JobWorkspaces,
         log: Log,
         traces: "Traces | None" = None,
         *,
@@ -59,7 +59,7 @@ class LifecycleHooks:
     ) -> None:
         self._jobs = jobs
         self._inbox = inbox
-        self._places = places
+        self._workspaces = workspaces
         self._log = log
         self._traces = traces
         self._hook_runs: dict[str, str] = {}
@@ -67,7 +67,7 @@ class LifecycleHooks:
 
     def release(self, job_id: str) -> None:
         """Release the clone that a job worked on, for other jobs."""
-        self._places.release(job_id)
+        self._workspaces.release(job_id)
         self._hook_runs.pop(job_id, None)
 
     async def before(self, job: Job, settings: AgentSettings) -> str | None:
@@ -182,10 +182,10 @@ class LifecycleHooks:
     async def _command(
         self, job: Job, settings: AgentSettings, hook: CommandHook, facts: Mapping[str, Any]
     ) -> HookResult:
-        if job.state.is_terminal and not self._places.is_there(job, settings):
+        if job.state.is_terminal and not self._workspaces.is_there(job, settings):
             line = "the changes of its run are no longer here: the hook has a new clone"
             self._log(line, event="clone.lost", job=job.id)
-        async with self._places.of(job, settings) as workspace:
+        async with self._workspaces.of(job, settings) as workspace:
             after = self._last_run(job) if settings.repository is None else None
             result = await run_hook(
                 hook, facts, effective=effective_of(settings, job), workspace=workspace, after=after
