@@ -134,7 +134,7 @@ async def test_another_schedules_jobs_are_not_meant(
 async def test_a_queue_has_an_end(database: Database, tmp_path: Path, overlap: Literal["skip", "queue"]):
     """A job beyond the agent's queue limit is refused with advice."""
     await _submit(database, tmp_path, overlap, slot="1", agent_says="prompt: x, queue: 1")
-    with pytest.raises(InfrastructureFault, match=r"may have no more; try again later, .* raise its `queue`"):
+    with pytest.raises(InfrastructureFault, match=r"the maximum; try again later, .* raise its `queue`"):
         await _submit(database, tmp_path, overlap, slot="2", name="hourly", agent_says="prompt: x, queue: 1")
 
 

@@ -90,7 +90,7 @@ def test_a_queue_that_is_full_is_told(client: TestClient):
     assert client.post("/v1/agents/full/jobs", json={}).status_code == 201
     refused = client.post("/v1/agents/full/jobs", json={})
     assert (refused.status_code, refused.json()["error"]["exit_code"]) == (503, 75)
-    assert "agent 'full' has 1 job waiting, and may have no more" in refused.json()["error"]["message"]
+    assert "agent 'full' has 1 queued job, the maximum" in refused.json()["error"]["message"]
 
 
 def test_lists_are_paged_and_filtered(client: TestClient):

@@ -67,7 +67,7 @@ async def test_a_full_queue_takes_no_more(database: Database):
     jobs = Jobs(database)
     first, _ = await jobs.add(new(dedupe_key="k", most_queued=2))
     await jobs.add(new(most_queued=2))
-    with pytest.raises(QueueFull, match="agent 'mender' has 2 jobs waiting"):
+    with pytest.raises(QueueFull, match="agent 'mender' has 2 queued jobs, the maximum"):
         await jobs.add(new(most_queued=2))
     assert (await jobs.add(new(dedupe_key="k", most_queued=2)))[0].id == first.id
     await jobs.add(new(agent="other", most_queued=2))

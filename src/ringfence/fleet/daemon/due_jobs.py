@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from ringfence.fleet.store.insertion import PreparedJob, QueueFull, insert_prepared_in, made
+from ringfence.fleet.store.insertion import PreparedJob, QueueFull, insert_prepared_in, prepare_job
 from ringfence.fleet.store.job import Job, NewJob, job_of
 from ringfence.fleet.store.schedules import mark_handled_in
 from ringfence.fleet.store.tables import JOBS
@@ -49,7 +49,7 @@ def fire_in(connection: Connection, due: Sequence[DueJobs]) -> list[list[Submiss
     """
     batch = _DueBatch(connection, due)
     results = [batch.enter(each) for each in due]
-    insert_prepared_in(connection, batch.made)
+    insert_prepared_in(connection, batch.prepared)
     for result in results:
         for entered in result if isinstance(result, list) else ():
             cancel_replaced_in(connection, entered)
@@ -64,7 +64,7 @@ class _DueBatch:
     def __init__(self, connection: Connection, due: Sequence[DueJobs]) -> None:
         agents = {"agents": sorted({each.agent for each in due})}
         keys = [new.dedupe_key for each in due for new in each.jobs]
-        self.made: list[PreparedJob] = []
+        self.prepared: list[PreparedJob] = []
         known = connection.execute(_SAME_KEY, {"keys": keys}).mappings()
         self._duplicates = {row["dedupe_key"]: job_of(row) for row in known}
         self._queued: dict[str, int] = {}
@@ -100,10 +100,10 @@ class _DueBatch:
             # A job that replaces others does not make the queue longer.
             if not others and new.most_queued is not None and queued >= new.most_queued:
                 raise QueueFull(new.agent, new.most_queued)
-            one = made(new)
-            new_ones.append(one)
-            entered.append(Submission(one.job, is_new=True, replaced=others))
-            live, queued = (*live, one.job), queued + 1
-        self.made += new_ones
+            prepared = prepare_job(new)
+            new_ones.append(prepared)
+            entered.append(Submission(prepared.job, is_new=True, replaced=others))
+            live, queued = (*live, prepared.job), queued + 1
+        self.prepared += new_ones
         self._live[key], self._queued[due_jobs.agent] = live, queued
         return entered

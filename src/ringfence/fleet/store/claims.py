@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, insert, select
 
 from ringfence.fleet.store.database import Database
-from ringfence.fleet.store.insertion import with_key_in
+from ringfence.fleet.store.insertion import find_by_key_in
 from ringfence.fleet.store.jobs import now_ms
 from ringfence.fleet.store.tables import CLAIMS
 
@@ -61,7 +61,7 @@ class PendingClaims:
             mine = (CLAIMS.c.agent == agent, CLAIMS.c.trigger == trigger)
             query = select(CLAIMS.c.item, CLAIMS.c.token).where(*mine).order_by(CLAIMS.c.created_ms)
             found = [PendingClaim(agent, trigger, item, token) for item, token in connection.execute(query)]
-            done = [each.token for each in found if with_key_in(connection, each.key)]
+            done = [each.token for each in found if find_by_key_in(connection, each.key)]
             connection.execute(delete(CLAIMS).where(CLAIMS.c.token.in_(done)))
             return [each for each in found if each.token not in done]
 

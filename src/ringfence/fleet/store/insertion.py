@@ -16,15 +16,15 @@ from ringfence.fleet.store.tables import BLOBS, JOBS
 from ringfence.job.state import JobState
 
 # Built once: building a statement takes longer than executing it.
-_ADD, _ADD_BLOBS = insert(JOBS), insert(BLOBS)
-_WAITING = (
+_INSERT_JOBS, _INSERT_BLOBS = insert(JOBS), insert(BLOBS)
+_QUEUED_AT_LIMIT = (
     select(JOBS.c.id)
-    .where(JOBS.c.agent == bindparam("of"), JOBS.c.state == JobState.QUEUED.value)
-    .offset(bindparam("ahead"))
+    .where(JOBS.c.agent == bindparam("agent_name"), JOBS.c.state == JobState.QUEUED.value)
+    .offset(bindparam("offset"))
     .limit(1)
 )
 _WITH_KEY = select(JOBS).where(JOBS.c.dedupe_key == bindparam("key"))
-_EMPTY: Mapping[str, Any] = dict.fromkeys(column.name for column in JOBS.c) | {
+_DEFAULTS: Mapping[str, Any] = dict.fromkeys(column.name for column in JOBS.c) | {
     "admissions": 0,
     "attempt": 0,
     "reason": "",
@@ -49,9 +49,9 @@ class QueueFull(InfrastructureFault):
     """
 
     def __init__(self, agent: str, most: int) -> None:
-        waiting = "1 job" if most == 1 else f"{most} jobs"
+        queued = "1 queued job" if most == 1 else f"{most} queued jobs"
         super().__init__(
-            f"agent {agent!r} has {waiting} waiting, and may have no more; try again later, cancel some "
+            f"agent {agent!r} has {queued}, the maximum; try again later, cancel some "
             f"(`ringfence job ls --agent {agent} --state queued`), or raise its `queue`"
         )
 
@@ -76,15 +76,15 @@ class PreparedJob:
 
     job: Job
     row: Mapping[str, Any]
-    beside: Sequence[Mapping[str, Any]]
+    blob_rows: Sequence[Mapping[str, Any]]
 
 
-def made(new: NewJob) -> PreparedJob:
+def prepare_job(new: NewJob) -> PreparedJob:
     """Prepare a new job, created now."""
     now = datetime.now(UTC)
     job_id = new_job_id(now)
     row: dict[str, Any] = {
-        **_EMPTY,
+        **_DEFAULTS,
         "id": job_id,
         "agent": new.agent,
         "state": JobState.QUEUED,
@@ -102,12 +102,12 @@ def made(new: NewJob) -> PreparedJob:
         "parent": new.parent,
     }
     texts = {"prompt": new.prompt, "payload": new.payload, "configuration": new.configuration}
-    beside = [
+    blob_rows = [
         {"job": job_id, "kind": kind, "content": text.encode("utf-8", "surrogateescape")}
         for kind, text in texts.items()
         if text is not None
     ]
-    return PreparedJob(job_of(row), row, beside)
+    return PreparedJob(job_of(row), row, blob_rows)
 
 
 def insert_prepared_in(connection: Connection, jobs: Sequence[PreparedJob]) -> None:
@@ -119,10 +119,10 @@ def insert_prepared_in(connection: Connection, jobs: Sequence[PreparedJob]) -> N
     if not jobs:
         return
     try:
-        connection.execute(_ADD, [each.row for each in jobs])
+        connection.execute(_INSERT_JOBS, [each.row for each in jobs])
     except IntegrityError as exc:
         raise DuplicateKey from exc
-    connection.execute(_ADD_BLOBS, [row for each in jobs for row in each.beside])
+    connection.execute(_INSERT_BLOBS, [row for each in jobs for row in each.blob_rows])
 
 
 def insert_in(connection: Connection, new: NewJob) -> tuple[Job, bool]:
@@ -133,19 +133,19 @@ def insert_in(connection: Connection, new: NewJob) -> tuple[Job, bool]:
         DuplicateKey: A job with the same key was inserted concurrently.
     """
     if new.dedupe_key is not None:
-        found = with_key_in(connection, new.dedupe_key)
+        found = find_by_key_in(connection, new.dedupe_key)
         if found is not None:
             return found, False
     if new.most_queued is not None:
-        ahead = {"of": new.agent, "ahead": new.most_queued - 1}
-        if connection.execute(_WAITING, ahead).first() is not None:
+        limit = {"agent_name": new.agent, "offset": new.most_queued - 1}
+        if connection.execute(_QUEUED_AT_LIMIT, limit).first() is not None:
             raise QueueFull(new.agent, new.most_queued)
-    job = made(new)
-    insert_prepared_in(connection, [job])
-    return job.job, True
+    prepared = prepare_job(new)
+    insert_prepared_in(connection, [prepared])
+    return prepared.job, True
 
 
-def with_key_in(connection: Connection, key: str) -> Job | None:
+def find_by_key_in(connection: Connection, key: str) -> Job | None:
     """The job with a dedupe key, within a transaction."""
     found = connection.execute(_WITH_KEY, {"key": key}).mappings().first()
     return None if found is None else job_of(found)

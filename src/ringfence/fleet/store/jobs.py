@@ -9,7 +9,7 @@ from sqlalchemy import Connection, RowMapping, Select, bindparam, delete, insert
 
 from ringfence.errors import UsageError
 from ringfence.fleet.store.database import Database
-from ringfence.fleet.store.insertion import DuplicateKey, QueueFull, insert_in, with_key_in
+from ringfence.fleet.store.insertion import DuplicateKey, QueueFull, find_by_key_in, insert_in
 from ringfence.fleet.store.job import (
     ACTIVE,
     BlobKind,
@@ -339,7 +339,7 @@ def put_blob_in(connection: Connection, job_id: str, kind: BlobKind, content: by
 
 
 def _with_key(connection: Connection, new: NewJob) -> Job:
-    found = with_key_in(connection, new.dedupe_key or "")
+    found = find_by_key_in(connection, new.dedupe_key or "")
     assert found is not None
     return found
 

@@ -60,11 +60,18 @@ JOBS = Table(
     Index("fleet_jobs_to_follow", "is_followed", "ended_ms"),
     Index("fleet_jobs_to_apply", "is_ready_to_apply", "id"),
 )
-"""One row per job. Rows are small, since lists of 100,000 jobs are read at once; texts of any size are in `BLOBS`.
+"""One row per job. Rows are small, since lists are read from them; texts of any size are in `BLOBS`.
 
-`title` is the first line of the prompt, at most 200 characters; `placement` is the label that a worker must have;
-`changed_ms` is the time of the last change of any column; `host` is the machine of the last attempt;
-`is_ready_to_apply` says whether the job left changes in a private copy that wait for a person.
+`title`: the first line of the prompt, at most 200 characters.
+`placement`: the label that a worker must have.
+`changed_ms`: the time of the last change that a reader of the job sees; not of `is_followed`.
+`admissions`: how often the job was given a workflow; the last one's id is made of it.
+`worker`: the worker of the last attempt. NULL in a job that has ended: it ended outside an attempt, and `Jobs.follow`
+    starts the workflow that runs its follow-ups.
+`host`: the machine of the last attempt.
+`is_followed`: whether `Jobs.follow` has handled the job's end.
+`is_ready_to_apply`: whether the job left changes in a private copy that were not applied or rejected through the fleet.
+`reserved_tokens`, `reserved_usd`: what is reserved of the budgets for the current attempt; NULL if nothing is.
 """
 
 BLOBS = Table(
@@ -97,9 +104,10 @@ ATTEMPTS = Table(
     Index("fleet_attempts_by_run", "run_id"),
     Index("fleet_attempts_to_store", "host", "record"),
 )
-"""One row per attempt at a job. `record` names the stored copy of the run's record, if the fleet has a record store.
+"""One row per attempt at a job.
 
-`is_counted` says whether it counts against the job's attempts: not if its worker was stopped, or it asked a question.
+`record`: the name of the copy of the run's record in the fleet's record store; `-`: there is no record; NULL: not stored.
+`is_counted`: counts against `retry.attempts`; false if its worker was stopped or it asked a question.
 """
 
 SPEND = Table(
@@ -126,7 +134,7 @@ SCHEDULES = Table(
     Column("is_paused", Boolean, nullable=False, server_default=text("false")),
     PrimaryKeyConstraint("agent", "name"),
 )
-"""The last due time of each schedule that was handled; its column keeps the name that it had in version 0.1."""
+"""One row per schedule. `last_slot_ms` (its name in version 0.1) is the last due time that was handled."""
 
 AGENTS = Table(
     "fleet_agents",
@@ -208,7 +216,7 @@ TOTALS = Table(
     Column("value", Float, nullable=False),
     PrimaryKeyConstraint("agent", "figure"),
 )
-"""Figures of jobs that retention removed, so that totals never decrease."""
+"""Metrics of jobs that retention removed, so that totals never decrease. `figure` is the name of a metric."""
 
 CLAIMS = Table(
     "fleet_claims",
@@ -219,7 +227,7 @@ CLAIMS = Table(
     Column("item", Text, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
 )
-"""Claims on items of a source: stored before they are made, removed once the job exists."""
+"""Claims on items of a source: stored before they are made, removed once the job exists, or the source refused."""
 
 DELIVERIES = Table(
     "fleet_deliveries",
