@@ -8,7 +8,7 @@ from ringfence.fleet.api.access import ACT, ADMIN, READ
 from ringfence.fleet.api.context import Context, FleetData, RunningDaemon
 from ringfence.fleet.api.requests import TriggerRequest
 from ringfence.fleet.queries.agents import list_agents, show_agent
-from ringfence.fleet.queries.jobs import answer_job
+from ringfence.fleet.queries.jobs import describe_job
 from ringfence.fleet.queries.models import AgentDetail, AgentResponse, SubmissionResponse
 from ringfence.fleet.submission import JobRequest
 
@@ -43,7 +43,7 @@ async def trigger(
         )
     )
     assert entered.job is not None
-    return SubmissionResponse(job=await answer_job(source, entered.job), is_new=entered.is_new)
+    return SubmissionResponse(job=await describe_job(source, entered.job), is_new=entered.is_new)
 
 
 @router.post("/v1/agents/{name}/{action}", dependencies=[ADMIN])

@@ -28,7 +28,7 @@ from ringfence.fleet.daemon.daemon import Daemon
 from ringfence.fleet.queries.jobs import (
     MAX_LISTED,
     JobFilters,
-    answer_job,
+    describe_job,
     find_job,
     list_attempts,
     list_jobs,
@@ -173,7 +173,7 @@ async def cancel(
     cancelled = await daemon.cancel(job.id, reason="cancelled by hand")
     line = f"job {job.id} is cancelled by {sender.name}"
     daemon.log(line, event="job.cancelled", level="info", job=job.id, by=sender.name)
-    return await answer_job(source, cancelled)
+    return await describe_job(source, cancelled)
 
 
 @router.post("/v1/jobs/{reference}/{action}", status_code=201, dependencies=[ACT])
@@ -201,7 +201,7 @@ async def repeat(
     assert entered.job is not None
     line = f"job {entered.job.id}: a {action} of job {job.id}, by {sender.name}"
     daemon.log(line, event="job.repeated", level="info", job=entered.job.id, by=sender.name)
-    return SubmissionResponse(job=await answer_job(source, entered.job), is_new=True)
+    return SubmissionResponse(job=await describe_job(source, entered.job), is_new=True)
 
 
 @router.delete("/v1/jobs/{reference}", dependencies=[ADMIN])

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from ringfence.errors import UsageError
 from ringfence.fleet.api.access import ACT, ADMIN, READ
 from ringfence.fleet.api.context import Context, FleetData, RunningDaemon
-from ringfence.fleet.queries.jobs import answer_job
+from ringfence.fleet.queries.jobs import describe_job
 from ringfence.fleet.queries.models import ScheduleResponse, SubmissionResponse
 from ringfence.fleet.queries.schedules import list_schedules
 from ringfence.fleet.submission import JobRequest
@@ -46,7 +46,7 @@ async def run(agent: str, name: str, daemon: RunningDaemon, source: FleetData) -
         )
     )
     assert entered.job is not None
-    return SubmissionResponse(job=await answer_job(source, entered.job), is_new=True)
+    return SubmissionResponse(job=await describe_job(source, entered.job), is_new=True)
 
 
 @router.post("/v1/schedules/{agent}/{name}/{action}", dependencies=[ADMIN])

@@ -27,7 +27,7 @@ from ringfence.fleet.queries.models import (
     job_response,
 )
 from ringfence.fleet.queries.schedules import list_schedules
-from ringfence.fleet.queries.source import FleetSource, Waiting
+from ringfence.fleet.queries.source import FleetSource, StartBlockers
 from ringfence.fleet.queries.spend import agent_budget
 from ringfence.fleet.store.agents import AgentState, AgentStates
 from ringfence.fleet.store.spend import Usage
@@ -40,12 +40,13 @@ async def list_agents(source: FleetSource) -> list[AgentResponse]:
     Raises:
         InfrastructureFault: The database cannot be read.
     """
-    counts, waiting = await source.counts(), await source.waiting()
+    counts, blockers = await source.counts(), await source.read_blockers()
     states = await AgentStates(source.database).all()
     schedules = await list_schedules(source)
     names = sorted(counts.states) if source.fleet is None else [*source.fleet.agents]
     return [
-        AgentResponse(**_fields(source, name, states.get(name), schedules, counts, waiting)) for name in names
+        AgentResponse(**_fields(source, name, states.get(name), schedules, counts, blockers))
+        for name in names
     ]
 
 
@@ -56,7 +57,7 @@ async def show_agent(source: FleetSource, name: str) -> AgentDetail:
         UsageError: There is no such agent.
         InfrastructureFault: The database cannot be read.
     """
-    counts, waiting = await source.counts(), await source.waiting()
+    counts, blockers = await source.counts(), await source.read_blockers()
     if source.fleet is not None:
         source.fleet.agent(name)
     elif name not in counts.states:
@@ -66,7 +67,7 @@ async def show_agent(source: FleetSource, name: str) -> AgentDetail:
     states = await AgentStates(source.database).all()
     schedules = await list_schedules(source, name)
     return AgentDetail(
-        **_fields(source, name, states.get(name), schedules, counts, waiting),
+        **_fields(source, name, states.get(name), schedules, counts, blockers),
         configuration=[*_configuration(source, name)],
         schedules=schedules,
     )
@@ -78,7 +79,7 @@ def _fields(
     state: AgentState | None,
     schedules: list[ScheduleResponse],
     counts: FleetCounts,
-    waiting: Waiting,
+    blockers: StartBlockers,
 ) -> dict[str, Any]:
     last = counts.last_jobs.get(name)
     due = [each.next_at for each in schedules if each.agent == name and each.next_at is not None]
@@ -89,8 +90,8 @@ def _fields(
         "name": name,
         "is_enabled": is_enabled,
         **_counts(counts.states.get(name, {})),
-        "waits_for": waiting.of_agent(name),
-        "last_job": None if last is None else job_response(last, waiting.of_job(last)),
+        "waits_for": blockers.explain_agent(name),
+        "last_job": None if last is None else job_response(last, blockers.explain_job(last)),
         "succeeded_today": counts.succeeded_today(name),
         "unverified_today": counts.unverified_today(name),
         "failed_today": counts.failed_today(name),

@@ -9,7 +9,7 @@ import anyio.to_thread
 from sqlalchemy import Connection, RowMapping, or_, select
 
 from ringfence.config.model import LimitSettings
-from ringfence.errors import InfrastructureFault, RecordError
+from ringfence.errors import InfrastructureFault, RecordError, UsageError
 from ringfence.events import JobEnded
 from ringfence.fleet.queries.models import (
     AttemptResponse,
@@ -32,7 +32,9 @@ from ringfence.job.state import JobState
 from ringfence.journal import find_last_event, run_dir
 
 MAX_LISTED = 1000
-_ROUNDED = timedelta(milliseconds=1)
+_FIRST_YEAR, _LAST_YEAR = 1970, 9998
+"""Times outside of these years have no job, and cannot be compared with ids."""
+_ID_TOLERANCE = timedelta(milliseconds=1)
 """The tolerance for rounding: times are stored in whole milliseconds, while ids contain microseconds."""
 
 
@@ -57,7 +59,7 @@ class JobFilters:
     """Jobs older than this one, named by its id or the end of its id."""
     limit: int = 50
     """The maximum number of jobs, up to `MAX_LISTED`."""
-    ready: bool = False
+    is_ready_to_apply: bool = False
     """Only jobs whose changes wait to be applied."""
 
 
@@ -65,7 +67,7 @@ async def list_jobs(source: FleetSource, filters: JobFilters) -> list[JobRespons
     """Jobs, newest first.
 
     Raises:
-        UsageError: There is no such agent, parent, or job to continue after.
+        UsageError: There is no such agent, parent, or job to continue after, or a time is out of range.
         InfrastructureFault: The database cannot be read.
     """
     jobs = Jobs(source.database)
@@ -77,21 +79,23 @@ async def list_jobs(source: FleetSource, filters: JobFilters) -> list[JobRespons
     found = await source.database.read(
         lambda connection: _select(connection, filters, before=before, parent=parent)
     )
-    if filters.ready:
+    if filters.is_ready_to_apply:
         undecided = await anyio.to_thread.run_sync(lambda: [*filter(_is_undecided, found)])
         found = undecided[: filters.limit]
     if not found and filters.agent is not None:
         await _check_agent(source, jobs, filters.agent)
-    waiting = await source.waiting()
-    return [job_response(job, waiting.of_job(job)) for job in found]
+    blockers = await source.read_blockers()
+    return [job_response(job, blockers.explain_job(job)) for job in found]
 
 
 def _select(
     connection: Connection, filters: JobFilters, *, before: str | None, parent: str | None
 ) -> list[Job]:
-    limit = MAX_LISTED if filters.ready else filters.limit  # some of them were decided outside the fleet
+    limit = (
+        MAX_LISTED if filters.is_ready_to_apply else filters.limit
+    )  # some of them were decided outside the fleet
     query = select(JOBS).order_by(JOBS.c.id.desc()).limit(limit)
-    if filters.ready:
+    if filters.is_ready_to_apply:
         query = query.where(JOBS.c.is_ready_to_apply.is_(True))
     if filters.agent is not None:
         query = query.where(JOBS.c.agent == filters.agent)
@@ -101,13 +105,15 @@ def _select(
         kind, slash, name = filters.trigger.partition("/")
         query = query.where(JOBS.c.trigger == kind, *([JOBS.c.trigger_name == name] if slash else []))
     if filters.since is not None:
-        since = _aware(filters.since)
+        since = _time_filter("since", filters.since)
         query = query.where(
-            JOBS.c.id >= _id_prefix(since - _ROUNDED), JOBS.c.created_ms >= milliseconds(since)
+            JOBS.c.id >= _id_prefix(since - _ID_TOLERANCE), JOBS.c.created_ms >= milliseconds(since)
         )
     if filters.until is not None:
-        until = _aware(filters.until)
-        query = query.where(JOBS.c.id < _id_prefix(until + _ROUNDED), JOBS.c.created_ms < milliseconds(until))
+        until = _time_filter("until", filters.until)
+        query = query.where(
+            JOBS.c.id < _id_prefix(until + _ID_TOLERANCE), JOBS.c.created_ms < milliseconds(until)
+        )
     if parent is not None:
         query = query.where(JOBS.c.parent == parent)
     if filters.text:
@@ -119,12 +125,18 @@ def _select(
 
 
 def _is_undecided(job: Job) -> bool:
-    """Whether nobody has applied or rejected a job's changes by `ringfence apply` on this machine."""
+    """Whether a job's changes were not applied or rejected outside the fleet, by `ringfence apply` on this machine."""
     return job.run_id is None or not is_decided(run_dir(job.run_id))
 
 
-def _aware(at: datetime) -> datetime:
-    """A time in UTC; a time without a time zone is taken as UTC."""
+def _time_filter(name: str, at: datetime) -> datetime:
+    """The time of a filter in UTC; a time without a time zone is taken as UTC.
+
+    Raises:
+        UsageError: No job can be of this time.
+    """
+    if not _FIRST_YEAR <= at.year <= _LAST_YEAR:
+        raise UsageError(f"{name}: {at.isoformat()} is not a time from {_FIRST_YEAR} to {_LAST_YEAR}")
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
@@ -143,9 +155,9 @@ async def _check_agent(source: FleetSource, jobs: Jobs, agent: str) -> None:
         source.fleet.agent(agent)
 
 
-async def answer_job(source: FleetSource, job: Job) -> JobResponse:
+async def describe_job(source: FleetSource, job: Job) -> JobResponse:
     """A job, with the reason why it waits."""
-    return job_response(job, (await source.waiting()).of_job(job))
+    return job_response(job, (await source.read_blockers()).explain_job(job))
 
 
 async def find_job(source: FleetSource, reference: str) -> Job:
@@ -167,9 +179,9 @@ async def show_job(source: FleetSource, reference: str) -> JobDetail:
     job = await find_job(source, reference)
     blobs = await Jobs(source.database).blobs(job.id, ("prompt", "answer", "configuration"))
     attempts = await list_attempts(source, job)
-    ended, state = await _last_run(job)
+    ended, state = await _read_end_and_changes(job)
     return JobDetail(
-        **(await answer_job(source, job)).model_dump(),
+        **(await describe_job(source, job)).model_dump(),
         prompt=_text(blobs.get("prompt")),
         answer=_text(blobs.get("answer")),
         attempts=attempts,
@@ -184,7 +196,7 @@ def _text(content: bytes | None) -> str | None:
     return None if content is None else content.decode("utf-8", "replace")
 
 
-async def _last_run(job: Job) -> tuple[JobEnded | None, ChangesState]:
+async def _read_end_and_changes(job: Job) -> tuple[JobEnded | None, ChangesState]:
     """The end of a job's last run and the state of its changes, if its record is on this machine."""
     if job.run_id is None:
         return None, "none"
@@ -269,7 +281,7 @@ def _smaller(first: float | None, second: float | None) -> float | None:
 
 
 def _duration_s(attempts: Sequence[AttemptResponse]) -> float | None:
-    """The duration of the last attempt in seconds, so far."""
+    """Seconds from the last attempt's start to its end, or to now."""
     if not attempts:
         return None
     last = attempts[-1]

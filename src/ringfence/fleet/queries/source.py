@@ -28,9 +28,9 @@ NOT_RUNNING_HERE = (
 )
 """For a database that several machines share."""
 NO_WORKER = "no worker is running; `ringfence fleet worker` or `fleet.workers` starts one"
-_FULL_BYTES = 16 * 1024**2
+_MIN_FREE_BYTES = 16 * 1024**2
 """With less free disk space, SQLite and the records of runs may fail at any moment."""
-_FRESH_S = 1.0
+_CACHE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -44,44 +44,44 @@ class LiveWorkers:
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """The reasons why jobs do not start or do not run."""
+class StartBlockers:
+    """What keeps jobs from starting, or keeps started ones from running."""
 
     blocked: str | None
-    """What the fleet lacks to start any job: a daemon, a worker, or disk space."""
+    """The reason why no job at all can start: there is no daemon, no worker, or no disk space; None: none of them."""
     queue: WaitReasons
     """The reasons that the last pass over the queue found."""
     is_unattended: bool
-    """Whether no live worker can be executing the jobs that are marked as running."""
+    """Whether no worker is alive, so that nothing executes the jobs that are marked as running."""
     disabled: Collection[str]
     """The agents that their configuration disables."""
     agents: Collection[str] | None
     """The configured agents; None: not known."""
 
     @property
-    def fleet(self) -> str | None:
+    def fleet_reason(self) -> str | None:
         """The reason that keeps all jobs from starting."""
         return self.blocked or self.queue.fleet
 
-    def of_agent(self, name: str) -> str | None:
+    def explain_agent(self, name: str) -> str | None:
         """The reason why the queued jobs of an agent do not start."""
-        return self._of_agent_alone(name) or self.fleet
+        return self._explain_agent_alone(name) or self.fleet_reason
 
-    def of_job(self, job: Job) -> str | None:
-        """The reason why a job waits; None if it does not."""
+    def explain_job(self, job: Job) -> str | None:
+        """The reason why a job waits, or does not run although it began; None if neither holds."""
         if job.state.is_terminal:
             return None
         if job.state is JobState.WAITING:
             return "a person's answer; `ringfence inbox ls` lists the questions"
         if job.state is not JobState.QUEUED:
-            return self.fleet if self.is_unattended else None
+            return self.fleet_reason if self.is_unattended else None
         return (
-            self._of_agent_alone(job.agent)
+            self._explain_agent_alone(job.agent)
             or self.queue.of_place(job.workspace, job.placement)
             or self.queue.fleet
         )
 
-    def _of_agent_alone(self, name: str) -> str | None:
+    def _explain_agent_alone(self, name: str) -> str | None:
         if self.agents is not None and name not in self.agents:
             return "there is no such agent any more"
         if name in self.disabled:
@@ -96,9 +96,9 @@ class FleetSource:
     Args:
         database: The fleet's database.
         state: The state directory.
-        configured: The fleet's configuration, if no daemon runs and its file can be read.
-        file: The fleet's file, if no daemon runs.
-        daemon: The daemon of this process.
+        configured: The configuration in the fleet's file, if this process is not the daemon and the file can be read.
+        file: The fleet's file, if this process is not the daemon.
+        daemon: The fleet's daemon, if it is this process.
     """
 
     database: Database
@@ -146,7 +146,7 @@ class FleetSource:
         """
         if self._workers is None or time.monotonic() > self._workers_until:
             self._workers = await self._read_workers()
-            self._workers_until = time.monotonic() + _FRESH_S
+            self._workers_until = time.monotonic() + _CACHE_S
         return self._workers
 
     async def _read_workers(self) -> LiveWorkers:
@@ -159,30 +159,30 @@ class FleetSource:
         known = tuple(worker for worker in rows if worker.id in executors)
         return LiveWorkers(known, max(len(executors), len(self.daemon.supervisor.pids)))
 
-    async def waiting(self) -> Waiting:
-        """The reasons why jobs wait.
+    async def read_blockers(self) -> StartBlockers:
+        """What keeps jobs from starting now.
 
         Raises:
             InfrastructureFault: The database cannot be read.
         """
         workers = await self.live_workers()
         agents = {} if self.fleet is None else self.fleet.agents
-        reason = self._missing(workers) or await anyio.to_thread.run_sync(self._full_disk)
-        return Waiting(
+        reason = self._find_missing_process(workers) or await anyio.to_thread.run_sync(self._full_disk)
+        return StartBlockers(
             blocked=reason,
             queue=WaitReasons() if self.daemon is None else self.daemon.dispatcher.waiting,
-            is_unattended=reason is not None and not workers.count,
+            is_unattended=not workers.count,
             disabled={name for name, agent in agents.items() if not agent.settings.is_enabled},
             agents=None if self.daemon is None else agents,
         )
 
-    def _missing(self, workers: LiveWorkers) -> str | None:
+    def _find_missing_process(self, workers: LiveWorkers) -> str | None:
         if self.daemon is None:
             return NOT_RUNNING if self.database.is_local else NOT_RUNNING_HERE
         return None if workers.count else NO_WORKER
 
     def _full_disk(self) -> str | None:
         with suppress(OSError):
-            if shutil.disk_usage(self.state).free < _FULL_BYTES:
+            if shutil.disk_usage(self.state).free < _MIN_FREE_BYTES:
                 return f"the disk of the state directory {str(self.state)!r} is full; free some space"
         return None

@@ -23,7 +23,7 @@ async def read_status(source: FleetSource) -> StatusResponse:
     Raises:
         InfrastructureFault: The database cannot be read.
     """
-    counts, waiting = await source.counts(), await source.waiting()
+    counts, blockers = await source.counts(), await source.read_blockers()
     fleet, daemon = source.fleet, source.daemon
     file = source.file if daemon is None else daemon.file
     return StatusResponse(
@@ -39,7 +39,7 @@ async def read_status(source: FleetSource) -> StatusResponse:
         queued=counts.total(JobState.QUEUED),
         active=counts.total(*ACTIVE),
         unreadable=counts.unreadable,
-        waits_for=waiting.fleet,
+        waits_for=blockers.fleet_reason,
         succeeded_today=counts.succeeded_today(),
         unverified_today=counts.unverified_today(),
         failed_today=counts.failed_today(),

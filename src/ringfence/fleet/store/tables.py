@@ -106,7 +106,7 @@ ATTEMPTS = Table(
 )
 """One row per attempt at a job.
 
-`record`: the name of the copy of the run's record in the fleet's record store; `-`: there is no record; NULL: not stored.
+`record`: the name of the copy of the run's record in the fleet's record store; `-`: there is none; NULL: not stored.
 `is_counted`: counts against `retry.attempts`; false if its worker was stopped or it asked a question.
 """
 
