@@ -19,7 +19,7 @@ _OWNER = "owner"
 
 
 @contextmanager
-def exclusive(state: Path, file: Path) -> Iterator[None]:
+def lock_state_directory(state: Path, file: Path) -> Iterator[None]:
     """Hold the lock of the state directory.
 
     Args:

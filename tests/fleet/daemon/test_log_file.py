@@ -16,7 +16,7 @@ from anyio.from_thread import start_blocking_portal
 from tests.fleet.fleet_files import FleetFiles
 
 from ringfence.cli.fleet.log import Log
-from ringfence.fleet.daemon.log_file import LIMIT_BYTES, keep_short, older_file, open_log
+from ringfence.fleet.daemon.log_file import LIMIT_BYTES, older_file, open_log, truncate_log
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def _kept(log: Path, descriptor: int, told: list[str]) -> Iterator[None]:
     def record(line: str, /, **_fields: object) -> None:
         told.append(line)
 
-    keep = partial(keep_short, log, record, descriptor=descriptor, limit_bytes=1000, look_s=0.01)
+    keep = partial(truncate_log, log, record, descriptor=descriptor, limit_bytes=1000, check_s=0.01)
     with start_blocking_portal() as portal:
         keeping = portal.start_task_soon(keep)
         try:
@@ -99,7 +99,7 @@ def test_somebody_elses_file_is_left_alone(tmp_path: Path):
     descriptor = open_log(other)
     os.write(descriptor, b"x" * 2000)
     ours = tmp_path / "daemon.log"
-    anyio.run(partial(keep_short, ours, Log("text"), descriptor=descriptor, limit_bytes=1000))
+    anyio.run(partial(truncate_log, ours, Log("text"), descriptor=descriptor, limit_bytes=1000))
     os.close(descriptor)
     assert other.stat().st_size == 2000
 

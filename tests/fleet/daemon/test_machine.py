@@ -298,7 +298,7 @@ def test_a_daemon_whose_database_another_has_taken_ends(crew: FleetFiles, postgr
             state = link.execute(
                 sa.text("SELECT state FROM fleet_jobs WHERE id = :id"), {"id": job}
             ).scalar_one()
-    assert (daemon.returncode, "no longer runs its fleet" in said) == (75, True), said
+    assert (daemon.returncode, "another daemon has taken over the fleet" in said) == (75, True), said
     assert state in ("queued", "starting")
 
 

@@ -41,7 +41,7 @@ class AnotherLeader(InfrastructureFault):
 
 
 class LeaderLock:
-    """The lock of a database's daemon. `taken` acquires and holds it; `kept` watches it.
+    """The lock of a database's daemon. `hold` acquires and holds it; `wait_until_lost` watches it.
 
     Args:
         url: The URL of the database.
@@ -52,6 +52,8 @@ class LeaderLock:
         self._database = Database(url)
         self._name = f"{socket.gethostname()[:20]}, process {os.getpid()}, fleet {fleet}"[:_NAME_LENGTH]
         self._connection: sa.Connection | None = None
+        self.lost_reason: str | None = None
+        """Why the lock is lost for good; None: it is not, as far as `wait_until_lost` knows."""
 
     @property
     def is_local(self) -> bool:
@@ -59,7 +61,7 @@ class LeaderLock:
         return self._database.file is not None
 
     @asynccontextmanager
-    async def taken(self, *, on_wait: Callable[[str], None] | None = None) -> AsyncIterator[None]:
+    async def hold(self, *, on_wait: Callable[[str], None] | None = None) -> AsyncIterator[None]:
         """Hold the lock.
 
         Args:
@@ -92,8 +94,8 @@ class LeaderLock:
             else:
                 return
 
-    async def kept(self) -> str:
-        """Watch the lock and acquire it again after a lost connection. Returns why it is lost for good."""
+    async def wait_until_lost(self) -> None:
+        """Watch the lock and acquire it again after a lost connection, until that fails; sets `lost_reason`."""
         if self._database.file is not None:
             await anyio.sleep_forever()
         while True:
@@ -101,7 +103,8 @@ class LeaderLock:
             try:
                 await anyio.to_thread.run_sync(self._check)
             except AnotherLeader as exc:
-                return str(exc)
+                self.lost_reason = str(exc)
+                return
             except InfrastructureFault:
                 continue  # no daemon can run the fleet without its database; the dispatcher logs that
 

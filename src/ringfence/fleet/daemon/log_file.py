@@ -42,13 +42,13 @@ def open_log(log: Path) -> int:
     return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
-async def keep_short(
+async def truncate_log(
     file: Path,
     log: Log,
     *,
     descriptor: int = _STDERR,
     limit_bytes: int = LIMIT_BYTES,
-    look_s: float = _CHECK_S,
+    check_s: float = _CHECK_S,
 ) -> None:
     """Check the size of a log every few seconds and truncate it when it is too large, until cancelled.
 
@@ -57,7 +57,7 @@ async def keep_short(
         log: Reports that the older lines could not be kept. They are lost then, because the limit must hold.
         descriptor: The descriptor this process writes to. Nothing is done unless it appends to the log.
         limit_bytes: The content of a larger file is moved to `older_file`, which is replaced.
-        look_s: Seconds between two checks.
+        check_s: Seconds between two checks.
     """
     if not _appends_to(descriptor, file):
         return
@@ -66,7 +66,7 @@ async def keep_short(
             problem = await anyio.to_thread.run_sync(_move, descriptor, older_file(file))
             if problem is not None:
                 log(f"the older lines of the log are lost: {problem}", event="log.lost")
-        await anyio.sleep(look_s)
+        await anyio.sleep(check_s)
 
 
 def _appends_to(descriptor: int, log: Path) -> bool:

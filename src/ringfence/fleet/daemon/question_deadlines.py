@@ -12,7 +12,7 @@ from ringfence.fleet.store.inbox import Inbox
 _CHECK_S = 2.0
 
 
-async def keep_deadlines(database: Database, log: Log) -> None:
+async def expire_questions(database: Database, log: Log) -> None:
     """Close expired questions until cancelled. Deadlines are stored in the database, so a restart changes none."""
     inbox, fault = Inbox(database), ""
     while True:

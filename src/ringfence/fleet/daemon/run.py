@@ -1,7 +1,7 @@
-"""Runs a fleet's daemon, the only process that admits the fleet's jobs: start, serve, drain, end. It executes no job."""
+"""Starts, drains and stops a daemon, which admits the jobs of its fleet and runs none."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 import anyio
 
@@ -10,9 +10,9 @@ from ringfence.fleet.daemon.daemon import Daemon
 from ringfence.fleet.daemon.drain import drain
 from ringfence.fleet.daemon.leader_lock import LeaderLock
 from ringfence.fleet.daemon.listeners import open_listeners
-from ringfence.fleet.daemon.log_file import keep_short, log_file
-from ringfence.fleet.daemon.question_deadlines import keep_deadlines
-from ringfence.fleet.state_directory import exclusive, note_file
+from ringfence.fleet.daemon.log_file import log_file, truncate_log
+from ringfence.fleet.daemon.question_deadlines import expire_questions
+from ringfence.fleet.state_directory import lock_state_directory, note_file
 
 _RETENTION_S = 600.0
 _RETENTION_PAUSE_S = 10.0
@@ -33,11 +33,10 @@ async def run_daemon(daemon: Daemon, *, on_ready: Callable[[], None], is_standby
     """
     name = daemon.fleet.settings.name
     lock = LeaderLock(daemon.url, fleet=name)
-    lost: list[str] = []
-    with exclusive(daemon.state, daemon.file):
+    with lock_state_directory(daemon.state, daemon.file), closing(daemon.database):
         note_file(daemon.state, daemon.file)
         async with (
-            _leading(daemon, lock, is_standby=is_standby),
+            _hold_leadership(daemon, lock, is_standby=is_standby),
             daemon.engine,
             open_listeners(daemon),
             anyio.create_task_group() as tasks,
@@ -49,25 +48,24 @@ async def run_daemon(daemon: Daemon, *, on_ready: Callable[[], None], is_standby
             tasks.start_soon(daemon.supervisor.run, daemon.fleet.settings.workers)
             tasks.start_soon(daemon.notifier.stay_alive)
             tasks.start_soon(_apply_retention, daemon)
-            tasks.start_soon(keep_deadlines, daemon.database, daemon.log)
-            tasks.start_soon(_watch_leader_lock, daemon, lock, lost)
-            tasks.start_soon(keep_short, log_file(daemon.state), daemon.log)
+            tasks.start_soon(expire_questions, daemon.database, daemon.log)
+            tasks.start_soon(_stop_once_lost, daemon, lock)
+            tasks.start_soon(truncate_log, log_file(daemon.state), daemon.log)
             daemon.is_ready = True
             daemon.notifier.ready()
             on_ready()
             await daemon.stopping.wait()
             daemon.notifier.stopping()
-            if not lost:  # otherwise another daemon runs the jobs
+            if lock.lost_reason is None:  # otherwise another daemon runs the jobs
                 await drain(daemon)
             tasks.cancel_scope.cancel()
-        daemon.database.close()
         daemon.log(f"fleet {name!r} is down", event="fleet.stopped", level="info", fleet=name)
-        if lost:
-            raise InfrastructureFault(f"this daemon no longer runs its fleet: {lost[0]}")
+        if lock.lost_reason is not None:
+            raise InfrastructureFault(f"another daemon has taken over the fleet: {lock.lost_reason}")
 
 
 @asynccontextmanager
-async def _leading(daemon: Daemon, lock: LeaderLock, *, is_standby: bool) -> AsyncIterator[None]:
+async def _hold_leadership(daemon: Daemon, lock: LeaderLock, *, is_standby: bool) -> AsyncIterator[None]:
     """Hold the leader lock, so that only this daemon runs the database's fleet, and create the tables."""
     if is_standby and lock.is_local:
         raise UsageError(
@@ -76,7 +74,7 @@ async def _leading(daemon: Daemon, lock: LeaderLock, *, is_standby: bool) -> Asy
     reported = ""
 
     def stand_by(reason: str) -> None:
-        """Log each reason to wait once, and raise if `stop` was called in the meantime."""
+        """Log the reason to wait when it changes, and raise if `stop` was called in the meantime."""
         nonlocal reported
         if daemon.stopping.is_set():
             raise InfrastructureFault("stopped before it took over from the daemon that runs the fleet")
@@ -84,19 +82,19 @@ async def _leading(daemon: Daemon, lock: LeaderLock, *, is_standby: bool) -> Asy
             reported = reason
             daemon.log(f"standing by: {reason}", event="fleet.standby", level="info")
 
-    async with lock.taken(on_wait=stand_by if is_standby else None):
+    async with lock.hold(on_wait=stand_by if is_standby else None):
         daemon.database.create_tables()
         yield
 
 
-async def _watch_leader_lock(daemon: Daemon, lock: LeaderLock, lost: list[str]) -> None:
+async def _stop_once_lost(daemon: Daemon, lock: LeaderLock) -> None:
     """Stop the daemon if another one took over the fleet while the database was unreachable."""
-    lost.append(await lock.kept())
+    await lock.wait_until_lost()
     daemon.stop()
 
 
 async def _apply_retention(daemon: Daemon) -> None:
-    """Apply the retention settings every few minutes until cancelled."""
+    """Apply the retention settings every ten minutes until cancelled."""
     while True:
         await anyio.sleep(_RETENTION_S)
         try:
