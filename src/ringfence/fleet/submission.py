@@ -1,4 +1,4 @@
-"""Enters jobs that a person, a schedule, a webhook, a change of files or another job's end requests."""
+"""Submits jobs that a person, a schedule, a webhook, a change of files or another job's end requests."""
 
 import json
 from collections.abc import Mapping
@@ -112,7 +112,7 @@ def workspace_of(agent: Agent) -> str:
 
 
 async def submit(database: Database, wanted: JobRequest) -> Submission:
-    """Enter a job, and apply its overlap setting to unfinished jobs of the same schedule or trigger.
+    """Submit a job, and apply its overlap setting to unfinished jobs of the same schedule or trigger.
 
     Raises:
         UsageError: There is no task.
@@ -150,7 +150,7 @@ async def _submit_delivery(database: Database, new: NewJob, overlap: Overlap) ->
 
 
 def submit_in(connection: Connection, new: NewJob, overlap: Overlap) -> Submission:
-    """Enter a job as `submit` does, within a transaction."""
+    """Submit a job as `submit` does, within a transaction."""
     if overlap == "queue":
         job, is_new = insert_in(connection, new)
         return Submission(job, is_new)

@@ -134,7 +134,7 @@ class Daemon:
         return done
 
     async def submit(self, wanted: JobRequest) -> Submission:
-        """Enter a job and wake the dispatcher.
+        """Submit a job and wake the dispatcher.
 
         Raises:
             UsageError: There is no task.

@@ -1,4 +1,4 @@
-"""Runs the triggers that make jobs of file changes and of items in work sources.
+"""Runs the triggers that create jobs from file changes and from items in work sources.
 
 Each trigger is independent: one that fails is logged and retried, and delays no other.
 """
@@ -25,6 +25,7 @@ from ringfence.fleet.trigger.source.registry import claim_payload, open_source
 Submit = Callable[[JobRequest], Awaitable[Submission]]
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
+_SUBMIT_RETRY_S = 1.0
 _FETCH_LIMIT = 20
 
 
@@ -33,7 +34,7 @@ class Triggers:
 
     Args:
         database: Stores claims that have not become jobs yet.
-        submit: Enters a job.
+        submit: Submits a job.
         is_wanted: Whether an agent takes work now.
         log: Logs failures.
         state: The state directory.
@@ -64,16 +65,16 @@ class Triggers:
             await anyio.sleep_forever()
 
     def take(self, fleet: Fleet) -> None:
-        """Replace the triggers by those of a fleet. Unchanged triggers keep running."""
-        wanted = {
+        """Start, stop and restart triggers to match a fleet's configuration. Unchanged triggers keep running."""
+        configured = {
             f"{agent.name}/{name}": (agent, name, trigger)
             for agent in fleet.agents.values()
             for name, trigger in agent.settings.triggers.items()
             if isinstance(trigger, FilesTrigger | DirectoryTrigger | GithubTrigger)
         }
-        for key in set(self._running) - set(wanted):
+        for key in set(self._running) - set(configured):
             self._running.pop(key)[1].cancel()
-        for key, (agent, name, trigger) in wanted.items():
+        for key, (agent, name, trigger) in configured.items():
             known = self._running.get(key)
             if known is not None and known[0] == agent.settings:
                 continue
@@ -95,7 +96,7 @@ class Triggers:
         pause_s = _FIRST_PAUSE_S
         with scope:
             while True:
-                began = anyio.current_time()
+                began, problem = anyio.current_time(), "it ended"
                 try:
                     if isinstance(trigger, FilesTrigger):
                         await self._watch(agent, name, trigger)
@@ -116,7 +117,7 @@ class Triggers:
         assert agent.settings.workspace is not None
         watch = FileWatch(agent.settings.workspace, trigger.paths, settle_s=trigger.settle)
         async for batch in changes(watch):
-            wanted = JobRequest(
+            request = JobRequest(
                 agent,
                 "files",
                 name=name,
@@ -126,38 +127,36 @@ class Triggers:
                 payload=batch.as_payload(),
                 overlap=trigger.overlap,
             )
-            await self._submit_until_done(wanted)
+            await self._submit_until_stored(request)
 
-    async def _submit_until_done(self, wanted: JobRequest) -> None:
-        """Enter a job of file changes, which are reported only once. Its key makes it one job despite retries."""
+    async def _submit_until_stored(self, request: JobRequest) -> None:
+        """Submit the job of a batch of file changes, and retry until stored, since changes are reported only once.
+
+        Its key makes it one job despite the retries.
+        """
         reported = ""
         while True:
             try:
-                await self._submit(wanted)
+                await self._submit(request)
             except InfrastructureFault as exc:
                 if str(exc) != reported:
                     reported = str(exc)
-                    line = f"trigger {wanted.agent.name}/{wanted.name}: {reported}; retried every second"
-                    self._log(line, event="trigger.failed", agent=wanted.agent.name, trigger=wanted.name)
-                await anyio.sleep(_FIRST_PAUSE_S)
+                    line = f"trigger {request.agent.name}/{request.name}: {reported}; retried every second"
+                    self._log(line, event="trigger.failed", agent=request.agent.name, trigger=request.name)
+                await anyio.sleep(_SUBMIT_RETRY_S)
             else:
                 return
 
     async def _poll(self, agent: Agent, name: str, trigger: DirectoryTrigger | GithubTrigger) -> None:
         async with AsyncExitStack() as stack:
             source = await open_source(trigger, agent.settings, stack=stack, state=self._state)
-            reported: set[str] = set()
+            report = _ItemLog(self._log, agent.name, name)
             pending_claims = await self._pending_claims.of(agent.name, name)
             while True:
                 if await self._is_wanted(agent.name):
                     fetched = await source.fetch(_FETCH_LIMIT)
                     for bad in fetched.unusable:
-                        if bad.id not in reported:
-                            line = (
-                                f"trigger {agent.name}/{name}: {bad.id!r} cannot become a job: {bad.reason}"
-                            )
-                            self._log(line, event="work.unusable", agent=agent.name, trigger=name)
-                            reported.add(bad.id)
+                        report(bad.id, f"cannot become a job: {bad.reason}", event="work.unusable")
                     known = {pending_claim.item for pending_claim in pending_claims}
                     for item in fetched.items:
                         if item.id not in known:
@@ -165,13 +164,14 @@ class Triggers:
                                 PendingClaim(agent.name, name, item.id, secrets.token_hex(16))
                             )
                             await self._pending_claims.add(pending_claims[-1])
-                refused = [
-                    await self._claim(agent, trigger, source, pending_claim)
-                    for pending_claim in pending_claims
-                ]
-                if why := next(filter(None, refused), None):
-                    raise why
-                pending_claims.clear()
+                refused = []
+                for pending_claim in pending_claims:
+                    try:
+                        await self._claim(agent, trigger, source, pending_claim)
+                    except UsageError as exc:
+                        report(pending_claim.item, f"is refused: {exc}", event="work.refused")
+                        refused.append(pending_claim)
+                pending_claims = refused
                 await anyio.sleep(trigger.every)
 
     async def _claim(
@@ -180,16 +180,13 @@ class Triggers:
         trigger: DirectoryTrigger | GithubTrigger,
         source: WorkSource,
         pending_claim: PendingClaim,
-    ) -> UsageError | None:
-        """Claim an item and enter its job. After a crash in between, it is claimed again by the same stored token.
+    ) -> None:
+        """Claim an item and submit its job. After a crash in between, it is claimed again by the same stored token.
 
-        Returns:
-            Why the source refuses the claim. That may concern this item alone, so the others are claimed first.
+        Raises:
+            UsageError: The source refuses the claim. It may have stored a part of it, so the same token is used again.
         """
-        try:
-            claim = await source.claim(pending_claim.item, pending_claim.token)
-        except UsageError as exc:
-            return exc
+        claim = await source.claim(pending_claim.item, pending_claim.token)
         if claim is not None:
             await self._submit(
                 JobRequest(
@@ -203,7 +200,22 @@ class Triggers:
                 )
             )
         await self._pending_claims.drop(pending_claim)
-        return None
+
+
+class _ItemLog:
+    """Logs problems of a source's items, each when it changes."""
+
+    def __init__(self, log: Log, agent: str, trigger: str) -> None:
+        self._log = log
+        self._agent = agent
+        self._trigger = trigger
+        self._reported: dict[str, str] = {}
+
+    def __call__(self, item: str, problem: str, *, event: str) -> None:
+        if self._reported.get(item) != problem:
+            self._reported[item] = problem
+            line = f"trigger {self._agent}/{self._trigger}: {item!r} {problem}"
+            self._log(line, event=event, agent=self._agent, trigger=self._trigger)
 
 
 _PROMPT = "{{ payload.title }}\n\n{{ payload.body }}"

@@ -91,7 +91,7 @@ def webhook_app(
 
     Args:
         find: Returns an agent by its name.
-        submit: Enters a job.
+        submit: Submits a job.
         secrets: Reads the secrets of signatures.
         log: Logs signed requests that are refused, and secrets that cannot be obtained.
         inbox: Answers the request at `/hooks/inbox/ID`; returns None if the fleet has no such hook.

@@ -227,7 +227,7 @@ CLAIMS = Table(
     Column("item", Text, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
 )
-"""Claims on items of a source: stored before they are made, removed once the job exists, or the source refused."""
+"""Claims on items of a source: stored before they are made, removed once the job exists, or the item is gone."""
 
 DELIVERIES = Table(
     "fleet_deliveries",
