@@ -43,7 +43,7 @@ def test_every_value_is_escaped_and_visible() -> None:
     page = bytes(render_problem(400, "a <b>title</b>", "\x1b[31m \u202e {{ 1 }}").body).decode()
     assert "a &lt;b&gt;title&lt;/b&gt;" in page
     assert "\\x1b[31m \\u202e {{ 1 }}" in page
-    entry = Entry(1, "-", "a\u202e", "", "<i>\x1b</i>\n", is_quiet=False, cut=0)
+    entry = Entry(1, "-", "a\u202e", "", "<i>\x1b</i>\n", is_dimmed=False, hidden_chars=0)
     part = render_part("entries", entries=[entry])
     assert "a\\u202e" in part
     assert "&lt;i&gt;\\x1b&lt;/i&gt;" in part

@@ -18,12 +18,12 @@ from ringfence.web.chrome import FLEET_PATHS, load_chrome
 from ringfence.web.client import ApiClient, ApiError
 from ringfence.web.guard import Guard
 from ringfence.web.pages import agents, inbox, jobs, loops, machine, runs, schedules, spend
-from ringfence.web.renderer import Page, render, render_notice, render_problem
+from ringfence.web.renderer import NextPage, Page, render, render_notice, render_problem
 from ringfence.web.session import Sessions
 
 PageHandler = Callable[[Request, ApiClient], Awaitable[Page]]
-ActionHandler = Callable[[Request, ApiClient, dict[str, str]], Awaitable[str]]
-"""Executes the action of a button; returns the path of the next page, or a sentence about the result."""
+ActionHandler = Callable[[Request, ApiClient, dict[str, str]], Awaitable[str | NextPage]]
+"""Executes the action of a button; returns a sentence about the result, or the page to show next."""
 
 _BODY_BYTES = 1024 * 1024
 _TITLES = {
@@ -148,8 +148,8 @@ def _action(handler: ActionHandler) -> Callable[[Request], Awaitable[Response]]:
             result = await handler(request, request.app.state.api, await _form(request))
         except ApiError as exc:
             return render_notice(str(exc), is_good=False, status=exc.status)
-        if result.startswith("/"):
-            return Response(status_code=204, headers={"HX-Redirect": result})
+        if isinstance(result, NextPage):
+            return Response(status_code=204, headers={"HX-Redirect": result.path})
         return render_notice(result, is_good=True)
 
     return endpoint

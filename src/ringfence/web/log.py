@@ -14,7 +14,7 @@ from ringfence.web.client import ApiClient, ApiError
 from ringfence.web.formats import parse_moment
 
 PAGE = 200
-"""The number of entries on a page."""
+"""The number of events that a page requests at a time. With a filter by kind, a page may hold up to 299."""
 MAX_BODY_CHARS = 6000
 """The maximum length of the body of an entry on a page of many."""
 _MAX_FETCHES = 10
@@ -39,12 +39,11 @@ class Entry:
     seq: int
     clock: str
     title: str
-    kind: str
-    """The CSS class."""
+    css_class: str
     body: str
-    is_quiet: bool
+    is_dimmed: bool
     """Whether the body is shown dimmed."""
-    cut: int
+    hidden_chars: int
     """The number of characters of the body that are not shown."""
 
 
@@ -55,7 +54,7 @@ class LogPage:
     entries: tuple[Entry, ...]
     start: int
     """The number of the page's first event."""
-    next: int
+    next_event: int
     """The number of the first event after the page."""
     is_end: bool
     """Whether the page ends at the end of the record, as far as it is written."""
@@ -134,7 +133,14 @@ async def log_values(
         log = await read_log(api, noun, name, start=start, kind=kind, attempt=attempt)
     except ApiError as exc:
         reason = str(exc)
-    return {"log": log, "no_log": reason, "kind": kind, "kinds": KINDS, "attempt": attempt, "page_size": PAGE}
+    return {
+        "log": log,
+        "log_error": reason,
+        "kind": kind,
+        "kinds": KINDS,
+        "attempt": attempt,
+        "page_size": PAGE,
+    }
 
 
 def _start_of(text: str | None, *, is_over: bool) -> int:

@@ -32,6 +32,17 @@ class Page:
     values: dict[str, Any]
 
 
+@frozen
+class NextPage:
+    """The result of an action that leads to another page.
+
+    Args:
+        path: The path of that page.
+    """
+
+    path: str
+
+
 def render(
     request: Request, page: Page, *, chrome: dict[str, Any] | None = None, status: int = 200
 ) -> HTMLResponse:

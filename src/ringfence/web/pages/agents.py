@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from starlette.requests import Request
 
 from ringfence.web.client import ApiClient, ApiError
-from ringfence.web.renderer import Page
+from ringfence.web.renderer import NextPage, Page
 
 _HISTORY = 20
 
@@ -24,13 +24,13 @@ async def show_agent(request: Request, api: ApiClient) -> Page:
     return Page("agent", {"agent": agent, "jobs": jobs, "grants": grants})
 
 
-async def act(request: Request, api: ApiClient, form: Mapping[str, str]) -> str:
+async def act(request: Request, api: ApiClient, form: Mapping[str, str]) -> str | NextPage:
     """Enable or disable an agent, or start a job of the agent."""
     name, action = request.path_params["name"], request.path_params["action"]
     if action == "start":
         prompt = form.get("prompt", "").strip()
         created = await api.post("agents", name, "jobs", body={"prompt": prompt} if prompt else {})
-        return f"/jobs/{created['job']['id']}"
+        return NextPage(f"/jobs/{created['job']['id']}")
     if action not in ("enable", "disable"):
         raise ApiError(404, f"there is no action {action!r}")
     await api.post("agents", name, action)

@@ -10,9 +10,9 @@ from ringfence.web.client import ApiClient, ApiError
 from ringfence.web.formats import NONE, duration, tokens, usd
 from ringfence.web.log import log_values
 from ringfence.web.pages.changes import read_changes
-from ringfence.web.renderer import Page
+from ringfence.web.renderer import NextPage, Page
 
-_LIMIT = 50
+_PAGE_SIZE = 50
 FAILED = tuple(
     state.value
     for state in JobState
@@ -35,7 +35,7 @@ _LIMIT_FORMATS: Mapping[str, Callable[[Any], str]] = {
     "cost_usd": lambda amount: usd(amount or None),  # 0: nothing is known to have been spent
     "wall_clock_s": duration,
 }
-_DONE = {
+_CONFIRMATIONS = {
     "cancel": "The job is being cancelled.",
     "apply": "The changes are applied to the workspace.",
     "reject": "The changes are rejected; they stay in the record.",
@@ -55,14 +55,14 @@ async def list_jobs(request: Request, api: ApiClient) -> Page:
         parent=query.get("parent"),
         since=query.get("since"),
         before=query.get("before"),
-        limit=_LIMIT + 1,
+        limit=_PAGE_SIZE + 1,
     )
     given = {name: query.get(name, "") for name in ("agent", "state", "trigger", "text", "since", "parent")}
     return Page(
         "jobs",
         {
-            "jobs": found[:_LIMIT],
-            "older": found[_LIMIT - 1]["id"] if len(found) > _LIMIT else None,
+            "jobs": found[:_PAGE_SIZE],
+            "older": found[_PAGE_SIZE - 1]["id"] if len(found) > _PAGE_SIZE else None,
             "given": given,
             "group": group,
             "groups": tuple(_GROUPS),
@@ -110,21 +110,21 @@ async def show_task(request: Request, api: ApiClient) -> Page:
     return _job_page("task", await _read_job(request, api), {})
 
 
-async def act(request: Request, api: ApiClient, form: Mapping[str, str]) -> str:
+async def act(request: Request, api: ApiClient, form: Mapping[str, str]) -> str | NextPage:
     """Cancel, retry, fork or remove a job, or apply or reject its changes."""
-    name, action = request.path_params["id"], request.path_params["action"]
+    job_id, action = request.path_params["id"], request.path_params["action"]
     if action == "remove":
-        await api.delete("jobs", name)
-        return "/jobs"
+        await api.delete("jobs", job_id)
+        return NextPage("/jobs")
     if action in ("retry", "fork"):
         prompt = form.get("prompt", "").strip()
-        created = await api.post("jobs", name, action, body={"prompt": prompt} if prompt else {})
-        return f"/jobs/{created['job']['id']}"
-    if action not in _DONE:
+        created = await api.post("jobs", job_id, action, body={"prompt": prompt} if prompt else {})
+        return NextPage(f"/jobs/{created['job']['id']}")
+    if action not in _CONFIRMATIONS:
         raise ApiError(404, f"there is no action {action!r}")
     shown = {"run_id": form["run_id"]} if "run_id" in form else {}
-    await api.post("jobs", name, action, body=shown)
-    return _DONE[action]
+    await api.post("jobs", job_id, action, body=shown)
+    return _CONFIRMATIONS[action]
 
 
 async def _read_job(request: Request, api: ApiClient) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from ringfence.web.client import ApiClient, ApiError
 from ringfence.web.renderer import Page
 
-_DONE = {
+_CONFIRMATIONS = {
     "drain": "The worker starts no more jobs; those that run end.",
     "resume": "The worker starts jobs again.",
 }
@@ -24,10 +24,10 @@ async def act(request: Request, api: ApiClient, _form: Mapping[str, str]) -> str
     if action == "remove":
         await api.delete("workers", name)
         return "The worker is removed; its jobs run elsewhere."
-    if action not in _DONE:
+    if action not in _CONFIRMATIONS:
         raise ApiError(404, f"there is no action {action!r}")
     await api.post("workers", name, action)
-    return _DONE[action]
+    return _CONFIRMATIONS[action]
 
 
 async def show_doctor(_request: Request, api: ApiClient) -> Page:

@@ -10,8 +10,8 @@ from ringfence.web.log import log_values
 from ringfence.web.pages.changes import read_changes
 from ringfence.web.renderer import Page
 
-_LIMIT = 50
-_DONE = {
+_PAGE_SIZE = 50
+_CONFIRMATIONS = {
     "apply": "The changes are applied to the workspace.",
     "undo": "The changes are undone in the workspace.",
 }
@@ -20,9 +20,9 @@ _DONE = {
 async def list_runs(request: Request, api: ApiClient) -> Page:
     """The table of runs."""
     query = request.query_params
-    found = await api.get("runs", before=query.get("before"), limit=_LIMIT + 1)
-    older = found[_LIMIT - 1]["id"] if len(found) > _LIMIT else None
-    return Page("runs", {"runs": found[:_LIMIT], "older": older})
+    found = await api.get("runs", before=query.get("before"), limit=_PAGE_SIZE + 1)
+    older = found[_PAGE_SIZE - 1]["id"] if len(found) > _PAGE_SIZE else None
+    return Page("runs", {"runs": found[:_PAGE_SIZE], "older": older})
 
 
 async def show_log(request: Request, api: ApiClient) -> Page:
@@ -47,10 +47,10 @@ async def show_record(request: Request, api: ApiClient) -> Page:
 async def act(request: Request, api: ApiClient, _form: Mapping[str, str]) -> str:
     """Apply or undo the changes of a run."""
     action = request.path_params["action"]
-    if action not in _DONE:
+    if action not in _CONFIRMATIONS:
         raise ApiError(404, f"there is no action {action!r}")
     await api.post("runs", request.path_params["id"], action)
-    return _DONE[action]
+    return _CONFIRMATIONS[action]
 
 
 async def _read_run(request: Request, api: ApiClient) -> dict[str, Any]:
