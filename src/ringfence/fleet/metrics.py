@@ -174,15 +174,15 @@ def _of_jobs(jobs: Census, agents: Collection[str]) -> Iterator[Metric]:
     yield from _totals(_by_label(jobs, agents), sorted({*agents, *(agent for agent, _ in counted)}))
 
 
-def _totals(figures: dict[tuple[str, str], float], agents: list[str]) -> Iterator[Metric]:
-    for figure, text in _TOTALS.items():
-        family = CounterMetricFamily(f"ringfence_{figure}", text, labels=["agent"])
+def _totals(totals: dict[tuple[str, str], float], agents: list[str]) -> Iterator[Metric]:
+    for metric, text in _TOTALS.items():
+        family = CounterMetricFamily(f"ringfence_{metric}", text, labels=["agent"])
         for agent in agents:
-            family.add_metric([agent], figures.get((agent, figure), 0.0))
+            family.add_metric([agent], totals.get((agent, metric), 0.0))
         yield family
     ended = CounterMetricFamily("ringfence_jobs_ended", "Jobs that ended.", labels=["agent", "state"])
-    for (agent, figure), value in sorted(figures.items()):
-        kind, _, state = figure.partition("/")
+    for (agent, metric), value in sorted(totals.items()):
+        kind, _, state = metric.partition("/")
         if kind == "ended":
             ended.add_metric([agent, state], value)
     yield ended
@@ -192,16 +192,16 @@ def _totals(figures: dict[tuple[str, str], float], agents: list[str]) -> Iterato
     ):
         histogram = HistogramMetricFamily(f"ringfence_job_{name}_seconds", text, labels=["agent"])
         for agent in agents:
-            values = [(f"{bound:g}", figures.get((agent, f"{name}/{bound:g}"), 0.0)) for bound in bounds]
-            values.append(("+Inf", figures.get((agent, f"{name}/count"), 0.0)))
-            histogram.add_metric([agent], values, figures.get((agent, f"{name}/sum"), 0.0))
+            values = [(f"{bound:g}", totals.get((agent, f"{name}/{bound:g}"), 0.0)) for bound in bounds]
+            values.append(("+Inf", totals.get((agent, f"{name}/count"), 0.0)))
+            histogram.add_metric([agent], values, totals.get((agent, f"{name}/sum"), 0.0))
         yield histogram
 
 
 def _by_label(jobs: Census, agents: Collection[str]) -> dict[tuple[str, str], float]:
     found: dict[tuple[str, str], float] = {}
-    for (agent, figure), value in jobs.totals.items():
-        key = _label(agent, agents), figure
+    for (agent, metric), value in jobs.totals.items():
+        key = _label(agent, agents), metric
         found[key] = found.get(key, 0.0) + value
     return found
 

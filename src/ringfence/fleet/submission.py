@@ -63,34 +63,34 @@ class Submission:
     """Why it was skipped."""
 
 
-def new_job(wanted: JobRequest) -> NewJob:
+def new_job(request: JobRequest) -> NewJob:
     """Return the job to store for a request.
 
     Raises:
         UsageError: There is no task.
     """
-    settings = wanted.agent.settings
-    prompt = wanted.prompt if wanted.prompt is not None else settings.prompt
+    settings = request.agent.settings
+    prompt = request.prompt if request.prompt is not None else settings.prompt
     if not prompt or not prompt.strip():
         raise UsageError(
-            f"agent {wanted.agent.name!r} has no prompt of its own, and none was given; write `prompt:` for it, or give "
-            "one by --prompt"
+            f"agent {request.agent.name!r} has no prompt of its own, and none was given; write `prompt:` for it, or "
+            "give one by --prompt"
         )
     return NewJob(
-        agent=wanted.agent.name,
-        trigger=wanted.trigger,
-        trigger_name=wanted.name,
+        agent=request.agent.name,
+        trigger=request.trigger,
+        trigger_name=request.name,
         prompt=prompt,
-        title=None if wanted.payload is None else _title(prompt, wanted.payload),
-        dedupe_key=wanted.dedupe_key,
-        priority=settings.priority if wanted.priority is None else wanted.priority,
-        workspace=workspace_of(wanted.agent),
+        title=None if request.payload is None else _title(prompt, request.payload),
+        dedupe_key=request.dedupe_key,
+        priority=settings.priority if request.priority is None else request.priority,
+        workspace=workspace_of(request.agent),
         placement=settings.placement or "",
-        not_before=wanted.not_before,
-        parent=wanted.parent,
-        session_id=wanted.session_id,
-        payload=None if wanted.payload is None else json.dumps(wanted.payload),
-        configuration=wanted.agent.configuration,
+        not_before=request.not_before,
+        parent=request.parent,
+        session_id=request.session_id,
+        payload=None if request.payload is None else json.dumps(request.payload),
+        configuration=request.agent.configuration,
         most_queued=settings.queue,
     )
 
@@ -111,20 +111,20 @@ def workspace_of(agent: Agent) -> str:
     return str(settings.workspace)
 
 
-async def submit(database: Database, wanted: JobRequest) -> Submission:
+async def submit(database: Database, request: JobRequest) -> Submission:
     """Submit a job, and apply its overlap setting to unfinished jobs of the same schedule or trigger.
 
     Raises:
         UsageError: There is no task.
         QueueFull: The agent's queue is full.
     """
-    new = new_job(wanted)
+    new = new_job(request)
     if new.trigger == "webhook" and new.dedupe_key is not None:
-        return await _submit_delivery(database, new, wanted.overlap)
-    if wanted.overlap == "queue" or not wanted.name:
+        return await _submit_delivery(database, new, request.overlap)
+    if request.overlap == "queue" or not request.name:
         job, is_new = await Jobs(database).add(new)
         return Submission(job, is_new)
-    return await database.write(lambda connection: submit_in(connection, new, wanted.overlap))
+    return await database.write(lambda connection: submit_in(connection, new, request.overlap))
 
 
 async def _submit_delivery(database: Database, new: NewJob, overlap: Overlap) -> Submission:

@@ -133,14 +133,14 @@ class Daemon:
             self.log(line, event="retention.done", level="info", **counts)
         return done
 
-    async def submit(self, wanted: JobRequest) -> Submission:
+    async def submit(self, request: JobRequest) -> Submission:
         """Submit a job and wake the dispatcher.
 
         Raises:
             UsageError: There is no task.
             InfrastructureFault: The database cannot be reached.
         """
-        entered = await submit(self.database, wanted)
+        entered = await submit(self.database, request)
         self.dispatcher.wake()
         return entered
 
@@ -203,7 +203,7 @@ class Daemon:
         return await anyio.to_thread.run_sync(compare)
 
     def _followers(self, job: Job) -> Sequence[NewJob]:
-        return [new_job(wanted) for wanted in after_jobs(job, self.fleet.agents)]
+        return [new_job(request) for request in after_jobs(job, self.fleet.agents)]
 
     def _report(self, key: str | None, error: Exception | ClockStep) -> None:
         if isinstance(error, ClockStep):

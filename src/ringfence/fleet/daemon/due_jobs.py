@@ -1,4 +1,4 @@
-"""Enters the jobs of many schedules' due times in one transaction; separate statements for each would be too slow."""
+"""Submits the jobs of many schedules' due times in one transaction; separate statements for each would be too slow."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,19 +33,19 @@ class DueJobs:
     agent: str
     schedule: str
     handled: datetime
-    """The time up to which the schedule is handled once they are entered."""
+    """The time up to which the schedule is handled once they are submitted."""
     jobs: tuple[NewJob, ...]
     """One for each due time, the oldest first."""
     overlap: Overlap
 
 
 def fire_in(connection: Connection, due: Sequence[DueJobs]) -> list[list[Submission] | Exception]:
-    """Enter due jobs, as `submit_in` would one after another, and record how far their schedules are handled.
+    """Submit due jobs, as `submit_in` would one after another, and record how far their schedules are handled.
 
-    If a job cannot be entered, nothing is done for its schedule; the result holds the exception in its place.
+    If a job cannot be submitted, nothing is done for its schedule; the result holds the exception in its place.
 
     Raises:
-        DuplicateKey: Another process has just entered one of the jobs.
+        DuplicateKey: Another process has just submitted one of the jobs.
     """
     batch = _DueBatch(connection, due)
     results = [batch.enter(each) for each in due]

@@ -14,18 +14,18 @@ from ringfence.job.state import JobState
 
 START_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0)
 DURATION_BOUNDS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0)
-Figures = dict[tuple[str, str], float]
+MetricTotals = dict[tuple[str, str], float]
 """Totals by agent and name: `ended/STATE`, `admissions`, `attempts`, `retries`, `tokens`, `cost_usd`; and for the
 histograms `start` and `duration`: `NAME/BOUND` (how many took no longer), `NAME/sum` and `NAME/count`."""
 
 
 @dataclass(frozen=True)
 class Census:
-    """The figures of all jobs at one moment."""
+    """The metrics of all jobs at one moment."""
 
     states: Mapping[tuple[str, JobState], int]
     """The number of jobs by agent and state."""
-    totals: Figures
+    totals: MetricTotals
     oldest_s: Mapping[str, float]
     """For how many seconds the longest waiting job of each agent could have started."""
 
@@ -45,13 +45,13 @@ async def census(database: Database) -> Census:
 
 def keep_totals(connection: Connection, ids: list[str]) -> None:
     """Add jobs that are about to be removed to the stored totals, within the transaction that removes them."""
-    for (agent, figure), value in _totals(connection, JOBS.c.id.in_(ids)).items():
+    for (agent, metric), value in _totals(connection, JOBS.c.id.in_(ids)).items():
         if not value:
             continue
-        mine = (TOTALS.c.agent == agent, TOTALS.c.figure == figure)
+        mine = (TOTALS.c.agent == agent, TOTALS.c.figure == metric)
         done = connection.execute(update(TOTALS).where(*mine).values(value=TOTALS.c.value + value))
         if not done.rowcount:
-            connection.execute(insert(TOTALS).values(agent=agent, figure=figure, value=value))
+            connection.execute(insert(TOTALS).values(agent=agent, figure=metric, value=value))
 
 
 def _states(connection: Connection) -> dict[tuple[str, JobState], int]:
@@ -73,14 +73,14 @@ def _oldest(connection: Connection) -> dict[str, float]:
     return {agent: max(0.0, (now - began) / 1000) for agent, began in connection.execute(query)}
 
 
-def _all_totals(connection: Connection) -> Figures:
+def _all_totals(connection: Connection) -> MetricTotals:
     found = _totals(connection, true())
-    for agent, figure, value in connection.execute(select(TOTALS)):
-        found[agent, figure] = found.get((agent, figure), 0.0) + value
+    for agent, metric, value in connection.execute(select(TOTALS)):
+        found[agent, metric] = found.get((agent, metric), 0.0) + value
     return found
 
 
-def _totals(connection: Connection, which: ColumnElement[bool]) -> Figures:
+def _totals(connection: Connection, which: ColumnElement[bool]) -> MetricTotals:
     sums = select(
         JOBS.c.agent,
         func.sum(JOBS.c.admissions).label("admissions"),
@@ -128,10 +128,10 @@ def _histogram(
     ]
 
 
-def _by_agent(connection: Connection, query: Select[tuple[object, ...]]) -> Figures:
+def _by_agent(connection: Connection, query: Select[tuple[object, ...]]) -> MetricTotals:
     return {
-        (str(row["agent"]), figure): float(value or 0)
+        (str(row["agent"]), metric): float(value or 0)
         for row in connection.execute(query).mappings()
-        for figure, value in row.items()
-        if figure != "agent"
+        for metric, value in row.items()
+        if metric != "agent"
     }
