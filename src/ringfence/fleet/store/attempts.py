@@ -151,9 +151,8 @@ class Attempts:
             if workflow_id not in ("", job.workflow_id):
                 return None
             now = now_ms()
-            remaining = _remaining_reservation_in(
-                connection, job
-            )  # reads the open attempt, which is closed next
+            # Before the open attempt is closed, as what it used is subtracted.
+            remaining = _remaining_reservation_in(connection, job)
             connection.execute(_CLOSE, {"job_id": job_id, "now": now})
             if connection.execute(_IS_DRAINING, {"worker_id": worker}).scalar():
                 _queue_again(connection, job_id, _WORKER_DRAINS, now)
@@ -288,11 +287,10 @@ class Attempts:
 def _remaining_reservation_in(connection: Connection, job: Job) -> dict[str, float | None]:
     """What is left of a job's reservation after an open attempt, whose worker died: None where nothing was reserved."""
     tokens, cost = connection.execute(_OPEN_SUMS, {"job_id": job.id}).one()
+    allowed_tokens, allowed_usd = job.allowed_tokens, job.allowed_usd
     return {
-        "remaining_tokens": None
-        if job.allowed_tokens is None
-        else max(0, job.allowed_tokens - (tokens or 0)),
-        "remaining_usd": None if job.allowed_usd is None else max(0.0, job.allowed_usd - (cost or 0.0)),
+        "remaining_tokens": None if allowed_tokens is None else max(0, allowed_tokens - (tokens or 0)),
+        "remaining_usd": None if allowed_usd is None else max(0.0, allowed_usd - (cost or 0.0)),
     }
 
 
