@@ -5,7 +5,7 @@ from typing import Any
 
 from ringfence.config.document import KeyPath
 from ringfence.frozen import frozen
-from ringfence.loop.story.fields import Complaints, Fields
+from ringfence.loop.story.fields import ErrorCollector, Fields
 from ringfence.loop.story.model import Dialect
 from ringfence.loop.story.words import quoted
 
@@ -31,7 +31,7 @@ class Entry:
     """The index of the story's wave; None if the dialect has no waves."""
 
 
-def dialect_of(document: Any, complaints: Complaints) -> Dialect:
+def dialect_of(document: Any, complaints: ErrorCollector) -> Dialect:
     """Return the dialect of a document.
 
     Raises:
@@ -60,7 +60,7 @@ def entries(document: Any, dialect: Dialect) -> Iterator[Entry]:
                 yield Entry((*path, index), item, wave)
 
 
-def check_shape(document: Any, dialect: Dialect, complaints: Complaints, *, stories_limit: int) -> None:
+def check_shape(document: Any, dialect: Dialect, complaints: ErrorCollector, *, stories_limit: int) -> None:
     """Check that stories and waves are lists of mappings, and neither empty nor too long.
 
     Raises:
@@ -90,7 +90,7 @@ def _lists(document: Any, dialect: Dialect) -> Iterator[tuple[Any, KeyPath, int 
                 yield wave.get("stories"), ("waves", number, "stories"), number
 
 
-def _check_list(value: Any, path: KeyPath, of: str, complaints: Complaints) -> None:
+def _check_list(value: Any, path: KeyPath, of: str, complaints: ErrorCollector) -> None:
     name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
     if not isinstance(value, list):
         complaints.add(path, f"{name}: {quoted(value)} is no list; write a list of {of}")

@@ -4,10 +4,8 @@ Keys that no field uses are kept as extra values.
 """
 
 import difflib
-import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from ringfence.config.document import Document, KeyPath
@@ -19,6 +17,8 @@ from ringfence.loop.story.words import quoted
 
 _TYPO_SIMILARITY = 0.8
 """The similarity of an unknown key to a known one from which it counts as a misspelling."""
+_RENAMED_SIMILARITY = 0.6
+"""The same for a field that is missing and that every story needs."""
 _MAX_KEY_CHARS = 100
 _MAX_KEYS = 100
 """How many keys of a mapping are searched for misspellings."""
@@ -26,7 +26,7 @@ _MAX_PRIORITY = 1e12
 _MAX_COMPLAINTS = 200
 
 
-class Complaints:
+class ErrorCollector:
     """Collects errors, and raises them together.
 
     Args:
@@ -69,7 +69,7 @@ class Fields:
     """
 
     def __init__(
-        self, values: Mapping[str, Any], path: KeyPath, complaints: Complaints, of: str = ""
+        self, values: Mapping[str, Any], path: KeyPath, complaints: ErrorCollector, of: str = ""
     ) -> None:
         self.of = of
         self._values = values
@@ -90,8 +90,9 @@ class Fields:
         """Return the name under which a field has a value, and mark all of its names as used."""
         self._used.update(names)
         found = [name for name in names if self.has(name)]
-        if len(found) > 1 and any(self._values[name] != self._values[found[0]] for name in found):
-            self.wrong(found[1], f"{quoted(found[0])} is there as well, with another value; keep one")
+        other = next((name for name in found if self._values[name] != self._values[found[0]]), None)
+        if other is not None:
+            self.wrong(other, f"{quoted(found[0])} is there as well, with another value; keep one")
         return found[0] if found else None
 
     def first(self, names: Sequence[str]) -> str:
@@ -102,9 +103,11 @@ class Fields:
     def missing(self, names: Collection[str], advice: str) -> None:
         """Add an error about a missing field, which names the key that may be a misspelling of it."""
         for key in list(self._values)[:_MAX_KEYS]:
-            if key not in self._used and key not in names and any(_alike(key, name, 0.6) for name in names):
+            if key in self._used or key in names or key.startswith(FOREIGN_KEYS):
+                continue
+            if any(_is_similar(key, name, _RENAMED_SIMILARITY) for name in names):
                 self._used.add(key)
-                self.wrong(key, f"{quoted(next(iter(names)))} is missing; did you mean that?", of_key=True)
+                self.wrong(key, f"unknown key; did you mean {quoted(next(iter(names)))}?", of_key=True)
                 return
         self._complaints.add(self._path, f"{self.of}{next(iter(names))} is missing; {advice}")
 
@@ -151,7 +154,9 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.wrong(name, f"{quoted(value)} is no number; write one, lower numbers come first")
             return None
-        if not math.isfinite(value) or abs(value) > _MAX_PRIORITY:
+        if (
+            not -_MAX_PRIORITY <= value <= _MAX_PRIORITY
+        ):  # also not a number; an int may be too large for a float
             self.wrong(name, f"{quoted(value)} is beyond {_MAX_PRIORITY:g}; write a smaller one")
             return None
         return float(value)
@@ -189,22 +194,21 @@ class Fields:
         for key in list(self.extra())[:_MAX_KEYS]:
             if key in meaningful or key.startswith(FOREIGN_KEYS):
                 continue
-            similar = [name for names in absent for name in names if _alike(key, name, _TYPO_SIMILARITY)]
+            similar = [name for names in absent for name in names if _is_similar(key, name, _TYPO_SIMILARITY)]
             if similar:
                 close = nearest(key, similar) or similar[0]
-                self.wrong(key, f"there is no field of this name; did you mean {quoted(close)}?", of_key=True)
+                self.wrong(key, f"unknown key; did you mean {quoted(close)}?", of_key=True)
 
 
-def _alike(key: str, name: str, cutoff: float) -> bool:
-    one, other = _letters(key[:_MAX_KEY_CHARS]), _letters(name)
+def _is_similar(key: str, name: str, cutoff: float) -> bool:
+    one, other = _normalize_key(key[:_MAX_KEY_CHARS]), _normalize_key(name)
     if one == other:
         return True
     possible = 2 * min(len(one), len(other)) / (len(one) + len(other) or 1)
     return possible >= cutoff and difflib.SequenceMatcher(None, one, other).ratio() >= cutoff
 
 
-@lru_cache(maxsize=1024)
-def _letters(key: str) -> str:
+def _normalize_key(key: str) -> str:
     return re.sub(r"[\s_-]+", "", key).casefold()
 
 

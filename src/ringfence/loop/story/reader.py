@@ -15,7 +15,7 @@ from ringfence.loop.story.dialect import (
     dialect_of,
     entries,
 )
-from ringfence.loop.story.fields import Complaints, Fields
+from ringfence.loop.story.fields import ErrorCollector, Fields
 from ringfence.loop.story.model import CheckKind, Dialect, Plan, Story, slug
 from ringfence.loop.story.parse import FILE_LIMIT_BYTES, VALUES_LIMIT, check_values, parse_file
 from ringfence.loop.story.schedule import problems
@@ -71,7 +71,7 @@ def read_plan(file: Path) -> Plan:
         ConfigurationError: The file has errors; the message lists all, each with file, line, column, story and field.
     """
     value, document = parse_file(file)
-    complaints = Complaints(str(file), document)
+    complaints = ErrorCollector(str(file), document)
     _check_values(value, complaints, values_limit=2 * VALUES_LIMIT, chars_limit=2 * FILE_LIMIT_BYTES)
     return _interpret(value, complaints, source=file)
 
@@ -86,7 +86,7 @@ def plan_from(values: Any, *, what: str) -> Plan:
     Raises:
         ConfigurationError: The answer has errors; the message lists all.
     """
-    complaints = Complaints(what)
+    complaints = ErrorCollector(what)
     _check_values(values, complaints, values_limit=VALUES_LIMIT, chars_limit=_PLANNED_CHARS)
     return _interpret(_without_progress(values), complaints, source=None, stories_limit=PLANNED_STORIES)
 
@@ -97,10 +97,10 @@ def plan_again(document: Any, *, source: Path | None) -> Plan:
     Raises:
         ConfigurationError: It is not such a document.
     """
-    return _interpret(document, Complaints(str(source or "the plan that was kept")), source=source)
+    return _interpret(document, ErrorCollector(str(source or "the plan that was kept")), source=source)
 
 
-def _check_values(value: Any, complaints: Complaints, *, values_limit: int, chars_limit: int) -> None:
+def _check_values(value: Any, complaints: ErrorCollector, *, values_limit: int, chars_limit: int) -> None:
     unfit = check_values(value, values_limit=values_limit, chars_limit=chars_limit)
     if unfit is not None:
         complaints.add(*unfit)
@@ -115,7 +115,7 @@ def _without_progress(value: Any) -> Any:
 
 
 def _interpret(
-    document: Any, complaints: Complaints, *, source: Path | None, stories_limit: int = STORIES_LIMIT
+    document: Any, complaints: ErrorCollector, *, source: Path | None, stories_limit: int = STORIES_LIMIT
 ) -> Plan:
     """Make a plan from plain, bounded values."""
     dialect = dialect_of(document, complaints)
@@ -167,7 +167,7 @@ def _command(fields: Fields, *names: str) -> str | None:
     return None
 
 
-def _context(fields: Fields, checks: dict[CheckKind, str], complaints: Complaints) -> tuple[str, ...]:
+def _context(fields: Fields, checks: dict[CheckKind, str], complaints: ErrorCollector) -> tuple[str, ...]:
     """Return the context for every role: texts, a text, or a mapping, whose commands are used as checks."""
     value = fields.peek("context")
     if isinstance(value, dict):
@@ -197,7 +197,7 @@ def _after_the_wave_before(stories: Sequence[Story], written: Sequence[Entry]) -
     ]
 
 
-def _add_problems(stories: Sequence[Story], written: Sequence[Entry], complaints: Complaints) -> None:
+def _add_problems(stories: Sequence[Story], written: Sequence[Entry], complaints: ErrorCollector) -> None:
     for problem in problems(stories):
         entry = written[problem.index]
         fields = Fields(entry.values, entry.path, complaints, f"story {quoted(stories[problem.index].id)}: ")
@@ -217,7 +217,7 @@ class _StoryReader:
         complaints: Collects the errors.
     """
 
-    def __init__(self, dialect: Dialect, complaints: Complaints) -> None:
+    def __init__(self, dialect: Dialect, complaints: ErrorCollector) -> None:
         self.notes: list[str] = []
         """Notes about values that are interpreted differently from how they are written."""
         self._dialect = dialect
