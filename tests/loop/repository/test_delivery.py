@@ -295,6 +295,11 @@ def sparse(users: Path) -> None:
     run_git(users, "config", "core.sparseCheckout", "true")
 
 
+def sparse_in_this_work_tree(users: Path) -> None:
+    """Not all files are checked out, as git itself sets it up: in a configuration file of the work tree's own."""
+    run_git(users, "sparse-checkout", "set", "sub")
+
+
 def line_ends(users: Path) -> None:
     """Git changes line ends."""
     run_git(users, "config", "core.autocrlf", "true")
@@ -327,6 +332,7 @@ UNMERGED: list[tuple[Callable[[Path], None], str]] = [
     (locked, "index.lock"),
     (merging, "MERGE_HEAD"),
     (sparse, "sparse"),
+    (sparse_in_this_work_tree, "sparse"),
     (line_ends, "autocrlf"),
     (filters, "filter=lfs"),
     (gone, "no branch 'main'"),

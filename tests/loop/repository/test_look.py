@@ -78,6 +78,27 @@ async def test_shallow_submodules_lfs_and_nested_are_told(users: Path, ground: P
     assert said(notes, "repositories within", "'nested/'")
 
 
+async def test_sparse_checkout_is_told(users: Path) -> None:
+    """The loop sees all files where the user sees some; git notes that in a file of the work tree's own."""
+    run_git(users, "sparse-checkout", "set", "sub")
+    assert said((await inspect_repository(users)).notes, "sparse")
+
+
+async def test_only_patterns_of_attributes_are_told(users: Path) -> None:
+    """Comments and macros are none; files of attributes that were not read are counted."""
+    text = "# *.psd filter=lfs\n[attr]large filter=lfs\n*.bin filter=lfs\n"
+    for number in range(201):
+        (users / str(number)).mkdir()
+        (users / str(number) / ".gitattributes").write_text(text)
+    run_git(users, "add", "--all")
+    run_git(users, "commit", "-qm", "attributes")
+    notes = (await inspect_repository(users)).notes
+    assert said(notes, "pointers in the loop: '*.bin'")
+    assert not said(notes, "LFS", "'#'")
+    assert not said(notes, "LFS", "[attr]")
+    assert said(notes, "only 200 of 201 .gitattributes files")
+
+
 async def test_subdirectory_is_where_the_loop_works(users: Path, place: Path) -> None:
     """Given a directory of a repository, the loop works in the clone's directory of that name."""
     found = await inspect_repository(users / "sub")

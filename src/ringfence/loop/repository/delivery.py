@@ -23,7 +23,7 @@ from ringfence.loop.repository.repository_directory import RepositoryOrigin, ref
 from ringfence.loop.repository.source import Source, SourceView, open_source
 from ringfence.sandbox.workspace.git.command import LARGE, Git, GitBoundReached
 from ringfence.sandbox.workspace.git.commits import adopt_packs, unsafe_places
-from ringfence.sandbox.workspace.git.layout import read_small
+from ringfence.sandbox.workspace.git.layout import is_true, read_small
 from ringfence.sandbox.workspace.git.packs import PackRefused, take_pack
 from ringfence.sandbox.workspace.snapshot.objects import Blob
 from ringfence.sandbox.workspace.tree import Tree
@@ -315,9 +315,9 @@ def _why_not_mergeable(source: Source) -> str | None:
     for name in _IN_PROGRESS:
         if os.path.lexists(source.layout.directory / name):
             return f"a merge, a rebase or a similar operation is in progress there ({name})"
-    if source.config.get("core.sparsecheckout", "").lower() in {"true", "yes", "on", "1"}:
+    if source.is_sparse:
         return "the checkout is sparse"
-    if source.config.get("core.autocrlf", "false").lower() in {"true", "yes", "on", "1"}:
+    if is_true(source.config.get("core.autocrlf", "")):
         return "core.autocrlf makes your git convert files on checkout"
     attributes = read_small(source.layout.common, b"info/attributes") or b""
     return _converting(attributes, "info/attributes")

@@ -127,7 +127,7 @@ def _about_history(source: Source, view: SourceView, commit: str, base: str | No
         notes.append("the repository is shallow: agents see no more of its history than you have")
     if source.is_partial:
         notes.append("the repository is a partial clone: objects that you have not fetched are missing")
-    if source.config.get("core.sparsecheckout", "").lower() in {"true", "yes", "on", "1"}:
+    if source.is_sparse:
         notes.append("the checkout is sparse: the loop sees all files of the commit")
     if any(name.startswith("refs/replace/") for name in view.refs.direct):
         notes.append("replaced objects (`git replace`) are not followed: the loop sees the original commits")
@@ -146,9 +146,19 @@ async def _about_files(git: Git, files: Sequence[Blob]) -> list[str]:
         names = "\n".join((*attributes[:_MAX_ATTRIBUTES], ""))
         blobs = await git.run("cat-file", "--batch", stdin=names.encode(), output_limit_bytes=_LISTING_BYTES)
         lines = [line.split() for line in blobs.stdout.split(b"\n")]
-        patterns = sorted({os.fsdecode(words[0]) for words in lines if b"filter=lfs" in words[1:]})
+        patterns = sorted(
+            {
+                os.fsdecode(words[0])
+                for words in lines
+                if b"filter=lfs" in words[1:] and not words[0].startswith((b"#", b"[attr]"))
+            }
+        )
         if patterns:
             notes.append(f"files that Git LFS holds stay pointers in the loop: {list_paths(patterns)}")
+    if len(attributes) > _MAX_ATTRIBUTES:
+        notes.append(
+            f"only {_MAX_ATTRIBUTES} of {len(attributes)} .gitattributes files were searched for Git LFS patterns"
+        )
     return notes
 
 

@@ -19,8 +19,9 @@ from ringfence.sandbox.workspace.git.layout import (
     examine_git,
     find_bare,
     has_git,
+    is_true,
     parse_format,
-    read_config,
+    read_effective_config,
 )
 from ringfence.sandbox.workspace.git.packs import quarantine
 from ringfence.sandbox.workspace.git.refs import Refs, read_refs
@@ -42,12 +43,17 @@ class Source:
     is_bare: bool
     object_format: str
     config: dict[str, str]
-    """The settings in its configuration file, without included files."""
+    """The settings in its configuration file and in that of the work tree, without included files."""
 
     @property
     def is_partial(self) -> bool:
         """Whether it is a partial clone, which can lack objects that were not fetched."""
         return "extensions.partialclone" in self.config
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether only some files of a commit are checked out."""
+        return is_true(self.config.get("core.sparsecheckout", ""))
 
 
 def find_source(path: Path) -> Source:
@@ -102,7 +108,7 @@ def _top(path: Path) -> Path | None:
 def _source(root: Path, inside: bytes, layout: GitLayout, actor: Actor, *, is_bare: bool) -> Source:
     if layout.refused is not None:
         raise RepositoryRefused(_refusal(root, layout.refused))
-    config = actor.call_sync(lambda: read_config(layout.common))
+    config = actor.call_sync(lambda: read_effective_config(layout))
     object_format, unknown = parse_format(config)
     if unknown:
         raise RepositoryRefused(

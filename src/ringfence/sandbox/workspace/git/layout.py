@@ -217,6 +217,23 @@ def read_config(directory: Path, name: bytes = b"config") -> dict[str, str]:
     return settings
 
 
+def read_effective_config(layout: GitLayout) -> dict[str, str]:
+    """The settings of a work tree: those of `config`, and of its `config.worktree` if the repository uses that file.
+
+    `git sparse-checkout set` writes to the second. Extensions count in the first only, as for git.
+    """
+    config = read_config(layout.common)
+    if not is_true(config.get("extensions.worktreeconfig", "")):
+        return config
+    own = read_config(layout.directory, b"config.worktree")
+    return config | {key: value for key, value in own.items() if not key.startswith("extensions.")}
+
+
+def is_true(value: str) -> bool:
+    """Whether git reads a setting's value as true."""
+    return value.lower() in {"true", "yes", "on", "1"}
+
+
 def parse_format(config: dict[str, str]) -> tuple[str, str]:
     """A repository's object format, and its unknown extensions as text, empty without any."""
     extensions = {

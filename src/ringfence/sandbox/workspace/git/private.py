@@ -28,7 +28,7 @@ from ringfence.sandbox.workspace.git.layout import (
     GitLayout,
     find_git,
     parse_format,
-    read_config,
+    read_effective_config,
     read_small,
 )
 from ringfence.sandbox.workspace.git.packs import copy_history, quarantine
@@ -213,15 +213,13 @@ class _Plan:
 def _read(layout: GitLayout, identity: Identity) -> _Plan:
     if layout.refused is not None:
         return _nothing(f"{_EMPTY}, and no commits come out: {layout.refused}", identity)
-    config = read_config(layout.common)
+    config = read_effective_config(layout)
     object_format, unknown = parse_format(config)
     if unknown:
         return _nothing(f"the repository uses {unknown}, which ringfence cannot copy: {_EMPTY}", identity)
     notes = []
     if "extensions.partialclone" in config:
         notes.append("the repository is a partial clone: objects you have not fetched are missing inside")
-    if "extensions.worktreeconfig" in config:
-        config |= read_config(layout.directory, b"config.worktree")
     refs = read_refs(layout, object_format)
     files = {"config": _config(config, object_format, identity), **_copies(layout)}
     return _Plan(files, refs, has_history=True, notes=notes)
