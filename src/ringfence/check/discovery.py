@@ -3,6 +3,7 @@
 A kind of check that is not found is reported as lacking; it never counts as green.
 """
 
+import configparser
 import json
 import re
 import shlex
@@ -34,8 +35,11 @@ class ProjectFiles:
 
     def __init__(self, files: Collection[str], read: Read) -> None:
         self.files = sorted(
-            file for file in files if file.count("/") < _MAX_DEPTH and "node_modules/" not in file
+            file
+            for file in files
+            if file.count("/") < _MAX_DEPTH and "node_modules" not in file.split("/")[:-1]
         )
+        self._all = frozenset(self.files)
         self._top = {file for file in self.files if "/" not in file}
         self._read = read
 
@@ -47,6 +51,10 @@ class ProjectFiles:
             else any(fnmatchcase(file, pattern) for file in self._top)
             for pattern in patterns
         )
+
+    def contains(self, path: str) -> bool:
+        """Whether there is a file at a path."""
+        return path in self._all
 
     def named(self, *patterns: str) -> list[str]:
         """Return the files whose name matches one of the patterns, at any depth."""
@@ -75,6 +83,15 @@ class ProjectFiles:
         except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
+
+    def ini(self, path: str) -> dict[str, frozenset[str]]:
+        """Return the names of the options in each section of an ini file; empty if the file cannot be parsed."""
+        parser = configparser.RawConfigParser(strict=False)
+        try:
+            parser.read_string(self.text(path))
+        except configparser.Error:
+            return {}
+        return {name: frozenset(parser.options(name)) for name in parser.sections()}
 
     def tool(self, name: str) -> bool:
         """Whether pyproject.toml configures a tool."""
@@ -164,6 +181,8 @@ NODE_TESTS = (
     "test.js",
 )
 _TOP_LEVEL_OPTION = " -t ."
+_MYPY_TARGETS = frozenset({"files", "packages", "modules"})
+"""Options of mypy that name what it checks if its command does not."""
 _NPM_DEFAULT = "no test specified"
 """Part of the test script that `npm init` writes."""
 
@@ -199,7 +218,7 @@ def _unittests(project: ProjectFiles, tests: list[str]) -> list[Check]:
 def _discovery_options(project: ProjectFiles, file: str) -> str:
     """Return the options with which `unittest discover` finds a test file."""
     package, directory = "", file.rpartition("/")[0]
-    while directory and f"{directory}/__init__.py" in project.files:
+    while directory and project.contains(f"{directory}/__init__.py"):
         package, directory = directory, directory.rpartition("/")[0]
     if directory:
         return f" -s {shlex.quote(directory)}"
@@ -227,15 +246,15 @@ def _uses_pytest(project: ProjectFiles) -> bool:
 
 
 def _python_types(project: ProjectFiles) -> list[Check]:
-    inis = [
-        text for path in ("mypy.ini", ".mypy.ini", "setup.cfg") if "[mypy" in (text := project.text(path))
-    ]
-    if project.tool("mypy") or inis:
-        table = _table(project.toml("pyproject.toml"), "tool", "mypy")
-        names_files = bool({"files", "packages", "modules"} & table.keys())
-        names_files = names_files or any(
-            re.search(r"^(?:files|packages|modules)\s*=", ini, re.MULTILINE) for ini in inis
-        )
+    inis = [project.ini(path) for path in ("mypy.ini", ".mypy.ini", "setup.cfg")]
+    if project.tool("mypy") or any(
+        name == "mypy" or name.startswith("mypy-") for ini in inis for name in ini
+    ):
+        options = [
+            _table(project.toml("pyproject.toml"), "tool", "mypy").keys(),
+            *(ini.get("mypy", ()) for ini in inis),
+        ]
+        names_files = any(not _MYPY_TARGETS.isdisjoint(names) for names in options)
         return [_check("type", "mypy", "mypy" if names_files else "mypy .")]
     if project.tool("pyright") or project.tool("basedpyright") or project.has("pyrightconfig.json"):
         return [_check("type", "pyright", "pyright")]
@@ -256,7 +275,9 @@ def _node_tests(project: ProjectFiles) -> list[Check]:
     if isinstance(script, str) and script.strip() and _NPM_DEFAULT not in script:
         if runner_of(script) == "node" and "npm " not in script:
             plain = re.sub(r"\s--test-reporter(?:-destination)?[= ]\S+", "", script)
-            return [_check("test", "node --test", f'PATH="$PWD/node_modules/.bin:$PATH" {plain}', "node")]
+            # Exported, as npm does: the script may be several commands, of which the runner need not be the first.
+            command = f'export PATH="$PWD/node_modules/.bin:$PATH"; {plain}'
+            return [_check("test", "node --test", command, "node")]
         return [_check("test", "npm test", "npm test --silent")]
     if project.named(*NODE_TESTS):
         return [_check("test", "node --test", "node --test", "node")]

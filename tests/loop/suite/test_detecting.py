@@ -1,5 +1,9 @@
 """Which checks a repository has, by its files."""
 
+import json
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from ringfence.check import Check, detect
@@ -108,11 +112,57 @@ def test_all_at_once() -> None:
         "python3 -m pytest -q",
         "mypy",
         "ruff check",
-        'PATH="$PWD/node_modules/.bin:$PATH" node --test',
+        'export PATH="$PWD/node_modules/.bin:$PATH"; node --test',
         "node_modules/.bin/tsc --noEmit",
         "node_modules/.bin/eslint .",
     ]
     assert detected.lacking == ()
+
+
+@pytest.mark.parametrize(
+    ("files", "command"),
+    [
+        ({"setup.cfg": "[options]\npackages = find:\n[mypy]\nstrict = true\n"}, "mypy ."),
+        ({"setup.cfg": "[options]\npackages = find:\n[mypy]\nfiles = src\n"}, "mypy"),
+        ({"mypy.ini": "[mypy]\npackages: a\n"}, "mypy"),
+        ({"mypy.ini": "[mypy-foreign.*]\nignore_missing_imports = true\n"}, "mypy ."),
+        ({"setup.cfg": "[options]\npackages = find:\n# [mypy\n"}, None),
+    ],
+    ids=["another section's packages", "files", "packages", "one module's section", "a comment"],
+)
+def test_mypy_has_a_target(files: dict[str, str], command: str | None) -> None:
+    """Without one it fails always: the directory is its target unless its own section names another."""
+    detected = found({"test_a.py": "", **files})
+    assert [check.command for check in detected.checks if check.kind == "type"] == (
+        [command] if command else []
+    )
+
+
+def test_a_script_of_several_commands_finds_the_projects_programs(tmp_path: Path) -> None:
+    """As with npm, each of its commands does, also those in parentheses."""
+    script = "(true && own-program; node --test)"
+    (check,) = checks_of(found({"package.json": json.dumps({"scripts": {"test": script}})}))
+    program = tmp_path / "node_modules" / ".bin" / "own-program"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho found\n")
+    program.chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", "-c", check.command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout.startswith("found\n"), done
+    assert check.runner == "node"
+
+
+def test_only_installed_packages_are_left_out() -> None:
+    """A directory whose name ends alike is the project's own."""
+    assert checks_of(found({"my_node_modules/a.test.js": "", "package.json": "{}"}))
+    with pytest.raises(ConfigurationError):
+        found({"sub/node_modules/a.test.js": "", "package.json": "{}"})
 
 
 @pytest.mark.parametrize(
