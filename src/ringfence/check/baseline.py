@@ -14,6 +14,8 @@ from ringfence.frozen import frozen
 _GO_FUNCTION = re.compile(r"(.*\.(?:Test|Example|Fuzz|Benchmark)\w*)/.*", re.DOTALL)
 _COMPILED_TOGETHER = ("cargo", "maven")
 """Runners that run nothing at all where one file cannot be compiled."""
+_MAX_SHOWN = 20
+_SHOWN_CHARS = 200
 
 
 @frozen
@@ -158,6 +160,8 @@ def new_failures(report: Report, baseline: Report | None) -> list[TestResult]:
     altered = sorted(set(report.altered) - set(baseline.altered if baseline is not None else ()))
     found = [each for each in report.red() if each.id not in was_red]
     if altered:
-        detail = f"the test runner, or what it reads, was changed while it ran: {', '.join(altered)}"
+        shown = [name[:_SHOWN_CHARS] for name in altered[:_MAX_SHOWN]]
+        shown += [f"and {len(altered) - _MAX_SHOWN} more"] if len(altered) > _MAX_SHOWN else []
+        detail = f"the test runner, or what it reads, was changed while it ran: {', '.join(shown)}"
         found.insert(0, TestResult("the test runner", "error", None, detail))
     return found

@@ -53,13 +53,12 @@ def summary(check: Check, report: Report, *, max_chars: int = 8000) -> str:
     output also has the tests that are run to find out whether the runner can be believed. Of a command of which only
     the exit code is known it is the code and the end of the output.
     """
-    end = f"exit code {report.exit_code}" if report.ended_by == "exit" else f"ended by {report.ended_by}"
     if report.runner is None:
-        text = f"{check.command}: {end}\n{report.output}"
+        text = f"{check.command}: {report.end}\n{report.output}"
         return (
             text
             if len(text) <= max_chars
-            else f"{check.command}: {end}\n{_tail(report.output, max_chars - 500)}"
+            else f"{check.command}: {report.end}\n{_tail(report.output, max_chars - 500)}"
         )
     counts = Counter(each.outcome for each in report.results.values())
     counted = (
@@ -71,9 +70,8 @@ def summary(check: Check, report: Report, *, max_chars: int = 8000) -> str:
 
 
 def _head(check: Check, report: Report, failing: list[TestResult]) -> str:
-    end = f"exit code {report.exit_code}" if report.ended_by == "exit" else f"ended by {report.ended_by}"
     count = f"{len(failing)} new failures among {len(report.results)} results"
-    return f"{check.name} ({check.command}): {count}, {end}."
+    return f"{check.name} ({check.command}): {count}, {report.end}."
 
 
 def _listed(title: str, names: list[str]) -> str:

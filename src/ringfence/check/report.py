@@ -14,6 +14,7 @@ Outcome = Literal["passed", "failed", "error", "skipped"]
 
 RED: frozenset[Outcome] = frozenset({"failed", "error"})
 """Outcomes of a test that did not pass; `skipped` is neither red nor green."""
+SEVERITY: Mapping[Outcome, int] = {"passed": 0, "skipped": 1, "failed": 2, "error": 3}
 
 
 @frozen
@@ -82,8 +83,17 @@ class Report:
     """The altered functions that code of the workspace replaced; only pytest and unittest report them."""
     runner: str | None = None
     """The test runner whose report was read; None: only the exit code is known."""
+    run_state: str | None = None
+    """State of the whole run of checks if that ended before this check did: `timed_out`, `limit` or `failed`."""
     shows_own_tests: bool = False
     """Whether the output shows Ringfence's own tests (canaries): it is then for the record and not for agents."""
+
+    @property
+    def end(self) -> str:
+        """How the check ended, for people: `exit code 1`, `ended by timeout`."""
+        if self.ended_by == "exit":
+            return f"exit code {self.exit_code}"
+        return f"ended by {self.run_state or self.ended_by}"
 
     @property
     def is_green(self) -> bool:

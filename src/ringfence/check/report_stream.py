@@ -5,14 +5,14 @@ The outcome of a test can only get worse: no later message, on this connection o
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 import anyio
 import msgspec
 
-from ringfence.check.report import Cause, Outcome, TestResult
+from ringfence.check.report import SEVERITY, Cause, TestResult
 from ringfence.errors import SandboxError
 from ringfence.frozen import frozen
 from ringfence.sandbox import Connection, ExecResult, Sandbox
@@ -22,9 +22,9 @@ MAX_BYTES = 64 * 1024**2
 """Limit for all connections of one run together."""
 _MAX_LINE_BYTES = 64 * 1024
 _MAX_TESTS = 100_000
+_MAX_ALTERED = 10_000
 _MAX_PROBLEMS = 20
 _SHOWN_CHARS = 300
-_SEVERITY: dict[Outcome, int] = {"passed": 0, "skipped": 1, "failed": 2, "error": 3}
 
 
 class _Begin(msgspec.Struct, tag_field="kind", tag="begin", forbid_unknown_fields=True):
@@ -86,8 +86,17 @@ class ReportBuilder:
         known = self.results.get(result.id)
         if known is None and len(self.results) >= _MAX_TESTS:
             self.add_problem(f"more than {_MAX_TESTS} tests were reported")
-        elif known is None or _SEVERITY[result.outcome] > _SEVERITY[known.outcome]:
+        elif known is None or SEVERITY[result.outcome] > SEVERITY[known.outcome]:
             self.results[result.id] = result
+
+    def add_altered(self, names: Collection[str], by_project: Collection[str]) -> None:
+        """Record what was altered, by full names: a later report is compared with these, name by name."""
+        self.altered.update(names)
+        self.altered_by_project.update(by_project)
+        if len(self.altered) > _MAX_ALTERED or len(self.altered_by_project) > _MAX_ALTERED:
+            self.altered = set(sorted(self.altered)[:_MAX_ALTERED])
+            self.altered_by_project = set(sorted(self.altered_by_project)[:_MAX_ALTERED])
+            self.add_problem(f"more than {_MAX_ALTERED} altered functions were reported")
 
     def collect(self, name: str, file: str | None) -> None:
         """Record a test that the runner is about to run."""
@@ -163,10 +172,7 @@ class ReportConnection:
             builder.add(_result(message))
             self._reported |= {message.id, message.file}
         elif isinstance(message, _Altered):
-            builder.altered.update(name[:_SHOWN_CHARS] for name in message.names[:_MAX_PROBLEMS])
-            builder.altered_by_project.update(
-                name[:_SHOWN_CHARS] for name in message.by_project[:_MAX_PROBLEMS]
-            )
+            builder.add_altered(message.names, message.by_project)
         elif isinstance(message, _End):
             self._has_ended = True
             collected = self._collected.items()

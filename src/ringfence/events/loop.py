@@ -59,7 +59,8 @@ class ChecksCompleted(Event, frozen=True, kw_only=True, tag="checks.completed"):
     attempt: int
     is_green: bool
     checks: dict[str, str]
-    """The outcome of each check."""
+    """The outcome of each check. If a further run was red although these are not, it also has `earlier configuration`
+    (the checks with the configuration as before the story) or `tests alone` (each of the story's tests alone)."""
     runs: list[str]
     """The runs of the checks. Some attempts have further ones, which also decide: with the configuration as before the
     story, and of each of the story's tests alone."""

@@ -28,6 +28,7 @@ TIMEOUT_S = 1800.0
 _NOT_RUN = {126: "command not executable", 127: "command not found"}
 """The exit codes with which a shell reports that it could not run the command."""
 _SHOWN = 5
+_NAME_CHARS = 200
 _LARGEST_READ = 4 << 20
 """Size in bytes above which a file is not searched for names of other files."""
 _INSTALLED = ("node_modules", ".venv", "venv")
@@ -224,8 +225,7 @@ def _problem(check: Check, report: Report) -> str | None:
             f"the check did not finish in {check.timeout_s:g} s: {command}; make it faster, or set --timeout"
         )
     if report.ended_by != "exit" or report.exit_code != 0:
-        how = f"exit code {report.exit_code}" if report.ended_by == "exit" else f"ended by {report.ended_by}"
-        return f"the check failed ({how}): {command}"
+        return f"the check failed ({report.end}): {command}"
     if not report.is_complete:
         return f"the check failed ({'; '.join(report.problems)}): {command}"
     if any(each.outcome in RED for each in report.results.values()):
@@ -233,6 +233,6 @@ def _problem(check: Check, report: Report) -> str | None:
     if not any(each.outcome == "passed" for each in report.results.values()):
         return f"the check failed (no test passed): {command}"
     if report.altered_by_project:
-        names = ", ".join(report.altered_by_project[:_SHOWN])
+        names = ", ".join(name[:_NAME_CHARS] for name in report.altered_by_project[:_SHOWN])
         return f"the check failed (code of the project replaced functions of the runner: {names}): {command}"
     return None

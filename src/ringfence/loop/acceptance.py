@@ -44,8 +44,8 @@ class Acceptance:
         """Check that a story's new tests are red, and that nothing else became red. Return the complaints."""
         assert row.base is not None
         tests = [check for check in self._loop.checks if check.kind == "test"]
-        earlier = await self._check_runner.base_reports(row.base)
-        later = await self._check_runner.reports(row.key(name), commit, tests, base=row.base)
+        earlier = await self._check_runner.run_base_checks(row.base)
+        later = await self._check_runner.run_or_load(row.key(name), commit, tests, base=row.base)
         reporting = [check for check in tests if later[check.name].runner]
         by_exit_code = [check for check in tests if not later[check.name].runner]
         written = [file for file in files if self._loop.conventions.is_test(file)]
@@ -72,10 +72,10 @@ class Acceptance:
     ) -> tuple[list[str], dict[str, str]]:
         """Check that a candidate is green. Return the complaints, and each check's colour by its name."""
         assert row.base is not None
-        before, red = await self._check_runner.base_reports(row.base), self._last_red(row)
+        before, red = await self._check_runner.run_base_checks(row.base), self._last_red(row)
         written, changed = await self._written(row), await self._changed_by_writer(row)
         checks = self._loop.checks_of(self._loop.story(row.id))
-        reports = await self._check_runner.reports(row.key(name), commit, checks, base=row.base)
+        reports = await self._check_runner.run_or_load(row.key(name), commit, checks, base=row.base)
         complaints, colours = list[str](), dict[str, str]()
         for check in checks:
             report, earlier = reports[check.name], before.get(check.name)
@@ -118,8 +118,8 @@ class Acceptance:
             alone = random.Random(commit).sample(alone, _MAX_ALONE)  # noqa: S311 -- the author cannot predict it
         limit_s = _ALONE_TIMES * max(check.timeout_s for check in alone)
         key = row.key(f"alone.{attempt}")
-        found = await self._check_runner.reports(key, commit, alone, base=row.base, limit_s=limit_s)
-        if any(report.ended_by == JobState.TIMED_OUT.value for report in found.values()):
+        found = await self._check_runner.run_or_load(key, commit, alone, base=row.base, limit_s=limit_s)
+        if any(report.run_state == JobState.TIMED_OUT.value for report in found.values()):
             return [f"the story's own tests, each of them run alone, took longer than {limit_s:g} s together"]
         return [
             f"{check.only} passes among the other tests and not alone: {_alone_problem(found[check.name])}"
@@ -130,7 +130,7 @@ class Acceptance:
     async def removed_tests(self, row: StoryRow) -> list[str]:
         """Return the tests that passed before the story and that its test writer removed or made skipped, by id."""
         assert row.base is not None
-        before, red = await self._check_runner.base_reports(row.base), self._last_red(row)
+        before, red = await self._check_runner.run_base_checks(row.base), self._last_red(row)
         changed = await self._changed_by_writer(row)
         return sorted(
             name
@@ -142,7 +142,10 @@ class Acceptance:
     async def tested_files(self, row: StoryRow) -> set[str]:
         """Return the files whose tests a runner reported, before the story or with its tests."""
         assert row.base is not None
-        reports = [*(await self._check_runner.base_reports(row.base)).values(), *self._last_red(row).values()]
+        reports = [
+            *(await self._check_runner.run_base_checks(row.base)).values(),
+            *self._last_red(row).values(),
+        ]
         return {
             each.file
             for report in reports

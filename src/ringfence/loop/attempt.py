@@ -1,6 +1,6 @@
 """Works on one story: its tests are written and must fail, then its code is written, checked, reviewed and judged.
 
-Each part is a durable step. After the process died, the work on a story continues at the interrupted step.
+Each step is durable: after a crash, work resumes at the interrupted step.
 """
 
 import os
@@ -28,6 +28,9 @@ from ringfence.loop.steps import keep_once
 from ringfence.loop.story_commits import StoryCommits
 
 _MAX_LISTED = 20
+EARLIER_CONFIGURATION = "earlier configuration"
+TESTS_ALONE = "tests alone"
+"""Names in the event `checks.completed` of further runs that were red although each check was green."""
 
 
 class StoryRunner:
@@ -59,8 +62,8 @@ class StoryRunner:
             LoopStopped: The loop ends.
         """
         try:
-            await self._retry(TEST_WRITER, self._tests_attempt)
-            commit = await self._retry(IMPLEMENTOR, self._code_attempt)
+            await self._run_attempts(TEST_WRITER, self._attempt_tests)
+            commit = await self._run_attempts(IMPLEMENTOR, self._attempt_code)
         except Skipped as exc:
             self._end(StoryState.SKIPPED, exc.reason, "story.skipped", reason=exc.reason)
         except Blocked as exc:
@@ -75,8 +78,8 @@ class StoryRunner:
             self._loop.store.update_story(self._story, state=state, reason=why, stage="")
             self._loop.add_event(self._row, "ended", kind, **data)
 
-    async def _retry(self, role: AuthorRole, try_attempt: Callable[[int], Awaitable[str]]) -> str:
-        """Make attempts until one is not rejected, and return its commit.
+    async def _run_attempts(self, role: AuthorRole, try_attempt: Callable[[int], Awaitable[str]]) -> str:
+        """Run attempts until one is accepted; return its commit.
 
         Raises:
             Skipped: All attempts were rejected.
@@ -92,8 +95,8 @@ class StoryRunner:
             reason = reason_of(rejection)
         raise Skipped(reason)
 
-    async def _tests_attempt(self, attempt: int) -> str:
-        """Run the test writer, and commit the tests that it wrote, which must fail; its other changes are dropped."""
+    async def _attempt_tests(self, attempt: int) -> str:
+        """Run the test writer and commit its tests, drop its other changes, and require that the tests fail."""
         row = self._row
         assert row.base is not None
         task = await self._tasks.test_writer(row, attempt, rejections(self._loop, row, "test_writer"))
@@ -102,7 +105,8 @@ class StoryRunner:
         async def commit_tests() -> CommittedWork:
             tests, dropped = only_tests(await _changes(result), self._loop.conventions)
             if not tests:
-                others = f"; these files are no tests: {', '.join(dropped[:_MAX_LISTED])}" if dropped else ""
+                shown = "; ".join(shorten_list(dropped, _MAX_LISTED))
+                others = f"; these changes were dropped: {shown}" if dropped else ""
                 raise Rejected([f"no test file was written{others}"])
             return await self._commit(str(row.base), tests, result, "test_writer", attempt)
 
@@ -122,7 +126,7 @@ class StoryRunner:
             )
         return work.commit
 
-    async def _code_attempt(self, attempt: int) -> str:
+    async def _attempt_code(self, attempt: int) -> str:
         """Run the implementor, and check and judge its code; changes of protected files are left out."""
         row = self._row
         task = await self._tasks.implementor(row, attempt, rejections(self._loop, row, "implementor"))
@@ -155,8 +159,10 @@ class StoryRunner:
         assert row.tests_commit is not None
         reported = await self._acceptance.tested_files(row)
         protected = await self._commits.protected(row.tests_commit, base=row.base, reported=reported)
-        before, named = await self._commits.tree(row.tests_commit), self._loop.story(row.id).files
-        assembled = await anyio.to_thread.run_sync(lambda: assemble(before, protected, changes, named=named))
+        before, story_files = await self._commits.tree(row.tests_commit), self._loop.story(row.id).files
+        assembled = await anyio.to_thread.run_sync(
+            lambda: assemble(before, protected, changes, named=story_files)
+        )
         if assembled.complaints or not assembled.changes:
             raise Rejected([*assembled.complaints, *_left_out(assembled.left_out)])
         work = await self._commit(row.tests_commit, assembled.changes, result, "implementor", attempt)
@@ -169,8 +175,10 @@ class StoryRunner:
         complaints, colours = await self._acceptance.check_candidate(row, f"checks.{attempt}", commit)
         if not complaints and work.configuration:
             complaints = await self._check_with_old_configuration(row, attempt, commit, work.configuration)
+            colours |= {EARLIER_CONFIGURATION: "red"} if complaints else {}
         if not complaints:
             complaints = await self._acceptance.check_tests_alone(row, attempt, commit)
+            colours |= {TESTS_ALONE: "red"} if complaints else {}
         self._loop.add_event(
             row, f"checks.{attempt}", "checks.completed", of=check_steps(attempt), attempt=attempt,
             is_green=not complaints, checks=colours,
@@ -183,8 +191,8 @@ class StoryRunner:
     ) -> list[str]:
         """Check a candidate with the configuration as it was before the story. Return the complaints."""
         assert row.tests_commit is not None
-        other = await self._commits.restore(row, commit, configuration, attempt=attempt)
-        complaints, _ = await self._acceptance.check_candidate(row, f"configuration.{attempt}", other)
+        candidate = await self._commits.restore(row, commit, configuration, attempt=attempt)
+        complaints, _ = await self._acceptance.check_candidate(row, f"configuration.{attempt}", candidate)
         return [f"with {', '.join(configuration)} as before the story: {each}" for each in complaints]
 
     async def _run_agent(self, name: str, task: Task) -> AgentResult:

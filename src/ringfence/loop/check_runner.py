@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from ringfence.check import Check, Report, TestResult, run_check
+from ringfence.check.report import SEVERITY
 from ringfence.config import Effective
 from ringfence.errors import RingfenceError
 from ringfence.events import CommandEnded, Emit
@@ -29,39 +30,38 @@ from ringfence.loop.steps import run_once
 from ringfence.loop.story_commits import StoryCommits
 from ringfence.sandbox import Sandbox
 
-_MAX_LISTED = 20
-_NAME_CHARS = 200
 _REPORT = TypeAdapter(Report)
-_CAUSED_BY_CODE = (JobState.TIMED_OUT, JobState.LIMIT, JobState.FAILED)
-"""States of an ended run of checks that the checked code caused."""
-_WAS_RUN = (JobState.SUCCEEDED.value, JobState.CHECK_RED.value)
-_BY_SEVERITY = ("passed", "skipped", "failed", "error")
+_COUNTS_AS_RED = (JobState.TIMED_OUT, JobState.LIMIT, JobState.FAILED)
+"""States of a run that ended before its checks did because of the checked code."""
+_WAS_RUN = (JobState.SUCCEEDED, JobState.CHECK_RED)
+_MARGIN_S = 60.0
+"""The time that a run of checks has besides that of the checks, to open the sandbox and to compare files."""
 
 
 @frozen
-class CheckRunEnd:
-    """How a run of checks ended."""
+class CheckRunResult:
+    """The result of a run of checks."""
 
     run_id: str
     state: JobState
-    """`succeeded` or `check_red` if all checks were run; any other state if they could not be."""
+    """`succeeded` or `check_red` if every check was run; any other state if the run ended before that."""
     reason: str
     reports: Mapping[str, Report]
     """The reports by name of the check."""
     changed: frozenset[bytes] | None = None
-    """The files that changed while the checks ran; None: they did not come to their end."""
+    """The files that changed while the checks ran; None: they are not known, as the run did not reach its end."""
 
     @property
     def was_run(self) -> bool:
         """Whether there is a report for every check."""
-        return self.state in (JobState.SUCCEEDED, JobState.CHECK_RED)
+        return self.state in _WAS_RUN
 
 
 def merged(reports: Collection[Report]) -> Report:
-    """Merge the reports of several checks. Of several results for one test id the most severe counts."""
+    """Merge the reports of several checks. If a test has several results, the most severe counts."""
     results: dict[str, TestResult] = {}
     for name, each in (item for report in reports for item in report.results.items()):
-        results[name] = max(each, results.get(name, each), key=lambda one: _BY_SEVERITY.index(one.outcome))
+        results[name] = max(each, results.get(name, each), key=lambda one: SEVERITY[one.outcome])
     red = [report for report in reports if not report.is_green]
     first = (*red, *reports)[0]
     return Report(
@@ -69,6 +69,7 @@ def merged(reports: Collection[Report]) -> Report:
         is_complete=all(report.is_complete for report in reports),
         exit_code=first.exit_code,
         ended_by=first.ended_by,
+        run_state=first.run_state,
         output="\n".join(report.output for report in reports),
         problems=tuple(problem for report in reports for problem in report.problems),
         altered=tuple(sorted({name for report in reports for name in report.altered})),
@@ -87,7 +88,7 @@ class CheckRunner:
         self._loop = loop
         self._commits = commits
 
-    async def reports(
+    async def run_or_load(
         self,
         key: StepKey,
         commit: str,
@@ -103,7 +104,7 @@ class CheckRunner:
             commit: The commit to check.
             checks: The checks to run.
             base: The commit at which the story was started; the imports of its tests decide which files are protected.
-            limit_s: Time limit for all checks together. None: each check has only its own limit.
+            limit_s: Time limit for all checks together. None: the sum of their limits, and a minute for the sandbox.
 
         Returns:
             The reports, by name of the check.
@@ -114,17 +115,17 @@ class CheckRunner:
         step = await run_once(
             self._loop,
             key,
-            lambda: self._try(key, commit, checks, base, limit_s),
+            lambda: self._run_step(key, commit, checks, base, limit_s),
             what="the checks could not be run",
         )
         return kept_reports(step)
 
-    async def base_reports(self, commit: str) -> dict[str, Report]:
-        """Run all checks of the loop on a commit of its branch, once for all stories; otherwise as `reports`."""
-        return await self.reports(base_key(commit), commit, self._loop.checks, base=commit)
+    async def run_base_checks(self, commit: str) -> dict[str, Report]:
+        """Run all checks of the loop on a commit of its branch, once for all stories; otherwise as `run_or_load`."""
+        return await self.run_or_load(base_key(commit), commit, self._loop.checks, base=commit)
 
     def keep_as_base(self, checked: StepKey, commit: str) -> None:
-        """Store a step's reports for `base_reports`: its commit is now the branch's, and is not checked twice."""
+        """Store a step's reports for `run_base_checks`: its commit is now the branch's, and is not checked twice."""
         store = self._loop.store
         step = store.step(checked)
         if step is None or step.outcome not in _WAS_RUN or store.step(base_key(commit)) is not None:
@@ -134,7 +135,7 @@ class CheckRunner:
             result = {"reports": reports, "run": step.run_id}
             store.keep_step(base_key(commit), outcome=step.outcome or "", result=result)
 
-    async def _try(
+    async def _run_step(
         self, key: StepKey, commit: str, checks: Sequence[Check], base: str, limit_s: float | None
     ) -> StepRow:
         loop = self._loop
@@ -147,7 +148,7 @@ class CheckRunner:
         )
         if end.was_run:
             reports = await self._with_changed_files(end, commit, base, checks)
-        elif end.state in _CAUSED_BY_CODE:
+        elif end.state in _COUNTS_AS_RED:
             reports = {each.name: _unfinished(end) for each in checks}
         elif end.state in ENDS_LOOP:
             loop_end = LoopEnd(ENDS_LOOP[end.state], f"the checks could not be run: {end.reason}")
@@ -161,13 +162,17 @@ class CheckRunner:
         return loop.store.end_step(key, outcome=end.state.value, result={"reports": kept})
 
     async def _with_changed_files(
-        self, end: CheckRunEnd, commit: str, base: str, checks: Sequence[Check]
+        self, end: CheckRunResult, commit: str, base: str, checks: Sequence[Check]
     ) -> dict[str, Report]:
-        """Report protected files that changed during the run as altered: code could overwrite a test before it runs."""
+        """Report protected files that changed during the run as altered: code could overwrite a test before it runs.
+
+        All of them are reported, by their full paths: those that a run on the base changes as well are no failure, and
+        a file that was left out there or here would hide an overwritten test.
+        """
         protected = (await self._commits.protected(commit, base=base)).paths
         assert end.changed is not None
         changed = protected.keys() & {os.fsdecode(path) for path in end.changed}
-        names = tuple(f"the file {ascii(path)[:_NAME_CHARS]}" for path in sorted(changed)[:_MAX_LISTED])
+        names = tuple(f"the file {path!a}" for path in sorted(changed))
         reports = {
             check.name: replace(end.reports[check.name], altered=(*end.reports[check.name].altered, *names))
             for check in checks
@@ -181,8 +186,15 @@ def kept_reports(step: StepRow) -> dict[str, Report]:
     return {check: _REPORT.validate_python(report) for check, report in step.result["reports"].items()}
 
 
-def _unfinished(end: CheckRunEnd) -> Report:
-    return Report({}, is_complete=False, exit_code=None, ended_by=end.state.value, problems=(end.reason,))
+def _unfinished(end: CheckRunResult) -> Report:
+    return Report(
+        results={},
+        is_complete=False,
+        exit_code=None,
+        ended_by="cancel",
+        problems=(end.reason,),
+        run_state=end.state.value,
+    )
 
 
 async def run_checks(
@@ -194,7 +206,7 @@ async def run_checks(
     run_id: str,
     test_files: Collection[str],
     limit_s: float | None = None,
-) -> CheckRunEnd:
+) -> CheckRunResult:
     """Run checks one after another in one sandbox. Errors of the run become the state of the result.
 
     Args:
@@ -204,7 +216,7 @@ async def run_checks(
         workspace: The files to check; changes that checks make are discarded.
         run_id: The id of the new run.
         test_files: Files with tests.
-        limit_s: Time limit for all checks together. None: each check has only its own limit.
+        limit_s: Time limit for all checks together. None: the sum of their limits, and a minute for the sandbox.
     """
     reports: dict[str, Report] = {}
 
@@ -235,8 +247,8 @@ async def run_checks(
         result = await runs.execute(run)
     except RingfenceError as exc:
         outcome = outcome_of(exc)
-        return CheckRunEnd(run_id, outcome.state, outcome.reason, {})
-    return CheckRunEnd(run_id, result.state, result.reason, reports, run.changed_files)
+        return CheckRunResult(run_id, outcome.state, outcome.reason, {})
+    return CheckRunResult(run_id, result.state, result.reason, reports, run.changed_files)
 
 
 def _request(
@@ -246,7 +258,7 @@ def _request(
     request = command_request(
         ("/bin/sh", "-c", command), workspace, effective_for_checks(effective), purpose="exec"
     )
-    total = sum(check.timeout_s for check in checks) + 60.0
+    total = sum(check.timeout_s for check in checks) + _MARGIN_S
     return replace(
         request,
         wall_clock_s=total if limit_s is None else min(total, limit_s),

@@ -64,7 +64,7 @@ class LoopScheduler:
             LoopStopped: The checks cannot be run, or tests fail and the setting `baseline` is `refuse`.
         """
         loop, base = self._loop, self._loop.store.loop.base
-        reports = await CheckRunner(loop, StoryCommits(loop, 0)).base_reports(base)
+        reports = await CheckRunner(loop, StoryCommits(loop, 0)).run_base_checks(base)
         suite = merged([report for name, report in reports.items() if name in loop.test_check_names])
         red = [each.id for each in suite.red()]
         if not suite.is_complete:

@@ -174,11 +174,13 @@ def test_protected_configuration_changes_only_where_the_story_names_it(
     assert note in prompts["judge"]
 
 
-def _assert_runs_of_rejection(events: _Parts) -> None:
+def _assert_runs_of_rejection(events: _Parts, second: str) -> None:
     """Assert that an attempt was rejected by a second run of its checks, and that the events name both runs."""
     (checked,) = (each for each in events if each["event"] == "checks.completed")
     (failed,) = (each for each in events if each["event"] == "story.failed")
-    assert (checked["is_green"], set(checked["checks"].values())) == (False, {"green"})
+    assert checked["is_green"] is False
+    assert checked["checks"].pop(second) == "red"
+    assert set(checked["checks"].values()) == {"green"}
     assert len(set(checked["runs"])) == 2
     assert set(checked["runs"]) < set(failed["runs"])
 
@@ -203,7 +205,7 @@ def test_work_that_needs_its_own_configuration_is_rejected(tmp_path: Path):
     done = project.start("--attempts", "1", "--json")
     assert done.returncode == _INCOMPLETE, done
     assert "with setup.cfg as before the story" in project.rows()["one"]["reason"]
-    _assert_runs_of_rejection(events_of(done))
+    _assert_runs_of_rejection(events_of(done), "earlier configuration")
 
 
 def test_an_attempt_that_changes_nothing_but_protected_files_is_rejected(tmp_path: Path):
@@ -213,6 +215,16 @@ def test_an_attempt_that_changes_nothing_but_protected_files_is_rejected(tmp_pat
     done = project.start("--attempts", "1")
     assert done.returncode == _INCOMPLETE, done
     assert "'tests/test_old.py' is a test or belongs to tests" in project.rows()["one"]["reason"]
+
+
+def test_a_test_writer_that_writes_no_test_is_told_what_was_dropped(tmp_path: Path):
+    """Each dropped change is named with the reason."""
+    cases = [case("role: test_writer", run="echo > setup.cfg"), *parts_of("one")[1:]]
+    project = Project.make(tmp_path, [story_of("one")], cases)
+    done = project.start("--attempts", "1")
+    assert done.returncode == _INCOMPLETE, done
+    reason = project.rows()["one"]["reason"]
+    assert reason == "no test file was written; these changes were dropped: 'setup.cfg' says how checks run"
 
 
 def test_of_a_test_writers_work_only_tests_are_taken(tmp_path: Path):
@@ -259,7 +271,7 @@ def test_a_storys_tests_are_run_once_more_each_alone(tmp_path: Path):
     project = Project.make(tmp_path, [story_of("one")], cases)
     done = project.start("--attempts", "1", "--json")
     assert done.returncode == _INCOMPLETE, done
-    _assert_runs_of_rejection(events_of(done))
+    _assert_runs_of_rejection(events_of(done), "tests alone")
     reason = project.rows()["one"]["reason"]
     assert ("passes among the other tests and not alone" in reason, "Test.test_z" in reason) == (
         True,

@@ -126,8 +126,9 @@ def test_what_a_storys_own_check_calls_is_frozen_unless_the_story_builds_it(tmp_
     ) == (code, code == 3), done
 
 
-def test_code_that_writes_other_tests_while_the_checks_run_is_found(tmp_path):
-    """What is loaded with an earlier test could put an empty one in a later one's place, under the same name."""
+@pytest.mark.parametrize("written_before", [0, 25])
+def test_code_that_writes_other_tests_while_the_checks_run_is_found(tmp_path, written_before):
+    """Code must not put an empty test in a later one's place, however many files the project's own tests write."""
     empty = "import unittest\\nclass Test(unittest.TestCase):\\n    def test_it(self): pass\\n"
     code = (
         "printf 'def one(): return 1\\n' > pieces/one.py\n"
@@ -136,7 +137,11 @@ def test_code_that_writes_other_tests_while_the_checks_run_is_found(tmp_path):
         f'if file.exists():\n    file.write_text("{empty}")\nEOF'
     )
     project = Project.make(tmp_path, [story_of("one")], parts_of("one", code=code))
-    (project.work / "tests" / "test_old.py").write_text("import pieces\n" + _OLD.format("pass"))
+    data = [project.work / "tests" / f"{number:02}.txt" for number in range(written_before)]
+    for file in data:
+        file.write_text("before\n")
+    writing = f"[open(f'tests/{{n:02}}.txt', 'w').write('after') for n in range({written_before})]"
+    (project.work / "tests" / "test_old.py").write_text("import pieces\n" + _OLD.format(writing))
     project.git("add", "--all")
     project.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "-m", "more")
     done = project.start("--attempts", "1")

@@ -63,6 +63,17 @@ def test_a_runner_that_was_altered() -> None:
     assert new_failures(altered, altered) == []
 
 
+def test_a_long_list_of_what_was_altered_is_shortened() -> None:
+    """The message names 20 of them, each in at most 200 characters, and says how many it leaves out."""
+    (found,) = new_failures(
+        report(GOOD, altered=tuple(f"{number:02}{'x' * 900}" for number in range(25))), None
+    )
+    assert "19x" in found.detail
+    assert "20x" not in found.detail
+    assert found.detail.endswith("and 5 more")
+    assert len(found.detail) < 5000
+
+
 def gone(of: Report, *expected: str, before: Report | None = None) -> list[str]:
     """Which of the expected tests were not run."""
     return Expected(frozenset(expected)).missing(of, before)

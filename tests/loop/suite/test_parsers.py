@@ -72,6 +72,25 @@ def heard(data: bytes, *cuts: int) -> ReportBuilder:
     return gathered
 
 
+def test_all_that_was_altered_is_kept_by_its_full_name() -> None:
+    """A name that was cut off or left out would be hidden by those that are altered on the base as well."""
+    names = [f"{'x' * 400}.{number}" for number in range(100)]
+    gathered = heard(line(BEGIN) + line({"kind": "altered", "names": names}) + line(END))
+    assert (gathered.altered, gathered.problems) == ({*names}, [])
+
+
+def test_too_much_that_was_altered_is_a_problem() -> None:
+    """A process cannot fill the report with names."""
+    messages = [
+        line({"kind": "altered", "names": [f"{part}.{number}" for number in range(6000)]}) for part in "ab"
+    ]
+    gathered = heard(line(BEGIN) + b"".join(messages) + line(END))
+    assert (len(gathered.altered), gathered.problems) == (
+        10_000,
+        ["more than 10000 altered functions were reported"],
+    )
+
+
 @settings(max_examples=examples(200))
 @given(st.binary(max_size=400))
 def test_any_bytes(data: bytes) -> None:

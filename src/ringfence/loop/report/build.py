@@ -123,7 +123,7 @@ async def build_report(
         directory="" if repository is None or repository.inside == Path() else str(repository.inside),
         has_repository=directory.repository_dir.is_dir(),
         is_started=started is not None,
-        is_delivered=await _is_delivered(repository, store, state),
+        is_delivered=await _has_users_branch(repository, store, state),
         is_merged=any(event.type == "loop.merged" for event in events),
         outstanding=() if directory.is_worked_on else outstanding(directory, row, settings, events),
     )
@@ -205,8 +205,12 @@ async def _tip(repository: LoopRepository | None, rows: Sequence[StoryRow]) -> s
     return None
 
 
-async def _is_delivered(repository: LoopRepository | None, store: LoopStore, state: str) -> bool:
-    """Whether the user's repository has the loop's branch; without the loop's repository, by the recorded delivery."""
+async def _has_users_branch(repository: LoopRepository | None, store: LoopStore, state: str) -> bool:
+    """Whether the user's repository has the loop's branch; without the loop's repository, by the recorded delivery.
+
+    Unlike `completion.is_delivered`, which asks whether a delivery is outstanding, it is false of a branch that the user
+    removed, and of a loop without a passed story: there is nothing to merge then.
+    """
     if not any(row.merged_commit for row in store.stories):
         return False
     if repository is None:
@@ -450,7 +454,8 @@ def _counts(report: Mapping[str, Any]) -> str:
     counts = Counter(each["outcome"] for each in report["results"].values())
     if not counts:
         is_exit = report["ended_by"] == "exit"
-        return f"exit code {report['exit_code']}" if is_exit else f"ended by {report['ended_by']}"
+        ended_by = report.get("run_state") or report["ended_by"]
+        return f"exit code {report['exit_code']}" if is_exit else f"ended by {ended_by}"
     words = [f"{counts[name]} {name}" for name in _OUTCOMES if counts[name]]
     return ", ".join([*words, *([] if report["is_complete"] else ["not complete"])])
 
