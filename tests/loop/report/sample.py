@@ -6,16 +6,16 @@ from ringfence.loop.report.model import (
     Attempt,
     CheckResult,
     CriterionVerdict,
+    DiffSummary,
     Evidence,
-    FileStat,
+    FileDiff,
     FlaggedFile,
     Hunk,
     LoopReport,
-    RoleUsed,
-    Stat,
+    RoleUsage,
+    RunReport,
     StoryReport,
-    Turn,
-    Used,
+    Usage,
 )
 
 PATCH = b"""\
@@ -48,7 +48,7 @@ diff --git a/logo.png b/logo.png
 new file mode 100644
 Binary files /dev/null and b/logo.png differ
 """
-USED = Used(3, 45_600, 0.42, 93.0)
+USED = Usage(3, 45_600, 0.42, 93.0)
 
 
 def report_of(text: str) -> LoopReport:
@@ -57,14 +57,14 @@ def report_of(text: str) -> LoopReport:
     criterion = CriterionVerdict(1, text, "not_met", text, evidence)
     attempt = Attempt(
         kind="code", generation=1, number=1, state="rejected",
-        turns=(Turn("code.1", "implementor", text, text, "unverified", 1, USED, text),),
+        turns=(RunReport("code.1", "implementor", text, text, "unverified", 1, USED, text),),
         checks=(CheckResult(text, "red", "1 failed"),), review=(Answer(text, is_yes=False, evidence=text),),
         verdict=(criterion,), complaints=(text,), commit="c0ffee", patch=text,
         files=(text,), left_out=(text,), configuration=(text,), stat=_stat_of(text),
     )  # fmt: skip
     story = StoryReport(
         id=text, title=text, state="passed", stage="", stages=("", "", "", "", ""), reason=text, answer=text,
-        depends_on=(text,), attempt=1, tests_attempt=1, most_attempts=3, generation=1, criteria=(criterion,),
+        depends_on=(text,), attempt=1, tests_attempt=1, max_attempts=3, generation=1, criteria=(criterion,),
         merged="c0ffee", stat=_stat_of(text), attempts=(attempt,), used=USED, outside=(text,), outside_count=2,
     )  # fmt: skip
     return LoopReport(
@@ -72,22 +72,24 @@ def report_of(text: str) -> LoopReport:
         patch=text, record=text, round=2, created_ms=1_767_225_600_000,
         ended_ms=1_767_229_200_000, red_before=(text,), red_before_count=1, stat=_stat_of(text),
         flagged=(FlaggedFile(text, text),), flagged_count=2, stories=(story,), used=USED,
-        roles=(RoleUsed("implementor", (text,), USED), RoleUsed("", (), USED)),
+        roles=(RoleUsage("implementor", (text,), USED), RoleUsage("", (), USED)),
     )  # fmt: skip
 
 
-def _stat_of(text: str) -> Stat:
+def _stat_of(text: str) -> DiffSummary:
     line = f"+{text}".replace("\n", " ")
-    return Stat((FileStat(text, 1, 0, is_binary=False, hunks=(Hunk(1, 1, (line,)),), is_cut=True),), 2, 1, 0)
+    return DiffSummary(
+        (FileDiff(text, 1, 0, is_binary=False, hunks=(Hunk(1, 1, (line,)),), is_truncated=True),), 2, 1, 0
+    )
 
 
 def lifelike(*, hostile: str) -> LoopReport:
     """A report of three stories: one passed, one waits for a person, and one is hostile in all of its texts."""
     stat, rejected = PatchReader().read(PATCH), PatchReader().read(PATCH)
     evil = report_of(hostile)
-    used = {"implementor": Used(4, 61_200, 0.61, 154.0), "judge": Used(2, 12_900, 0.2, 31.0)}
+    used = {"implementor": Usage(4, 61_200, 0.61, 154.0), "judge": Usage(2, 12_900, 0.2, 31.0)}
     turns = tuple(
-        Turn(
+        RunReport(
             f"{role}.1",
             role,
             "claude-sonnet-4-5",
@@ -112,13 +114,13 @@ def lifelike(*, hostile: str) -> LoopReport:
     met = CriterionVerdict(1, "add(2, 3) == 5", "met", "The function adds, and a test shows it.", evidence)
     first = StoryReport(
         id="add", title="Add two numbers", state="passed", stage="", stages=("", "", "", "", ""), reason="", answer="",
-        depends_on=(), attempt=2, tests_attempt=1, most_attempts=3, generation=1, criteria=(met,), merged="c0ffee",
+        depends_on=(), attempt=2, tests_attempt=1, max_attempts=3, generation=1, criteria=(met,), merged="c0ffee",
         stat=stat, attempts=(attempt,), used=USED,
     )  # fmt: skip
     second = StoryReport(
         id="mean", title="The mean of numbers", state="blocked", stage="", stages=("", "", "", "", ""),
         reason="What is the mean of no numbers?", answer="", depends_on=("add",), attempt=1, tests_attempt=1,
-        most_attempts=3, generation=1, criteria=(CriterionVerdict(1, "mean([1, 2]) is 1.5", None, "", ()),),
+        max_attempts=3, generation=1, criteria=(CriterionVerdict(1, "mean([1, 2]) is 1.5", None, "", ()),),
         merged=None, stat=None, attempts=(), used=USED,
     )  # fmt: skip
     return LoopReport(
@@ -128,5 +130,5 @@ def lifelike(*, hostile: str) -> LoopReport:
         record="2026-11-26T10-00-00-00000001", round=1, created_ms=1_795_687_200_000, ended_ms=1_795_687_500_000,
         red_before=(), red_before_count=0, stat=stat,
         flagged=(), flagged_count=0, stories=(first, second, *evil.stories), used=USED,
-        roles=tuple(RoleUsed(role, ("claude-sonnet-4-5",), each) for role, each in used.items()),
+        roles=tuple(RoleUsage(role, ("claude-sonnet-4-5",), each) for role, each in used.items()),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.loop.report.diff import MAX_FILES, MAX_LINES, PatchReader
-from ringfence.loop.report.model import Hunk, Stat
+from ringfence.loop.report.model import DiffSummary, Hunk
 
 _GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
 
@@ -30,7 +30,7 @@ def _patch(place: Path, before: dict[bytes, bytes], after: dict[bytes, bytes]) -
     return git("diff-tree", "-r", "-p", "--no-renames", "HEAD~1", "HEAD")
 
 
-def _read(patch: bytes) -> Stat:
+def _read(patch: bytes) -> DiffSummary:
     return PatchReader().read(patch)
 
 
@@ -78,7 +78,12 @@ def test_a_huge_diff_is_cut_and_counted_whole(tmp_path: Path):
     after = {b"a": b"x\n" * 5000, b"b": b"y" * 10_000 + b"\n"}
     stat = _read(_patch(tmp_path, {}, after))
     first, second = stat.files
-    assert (stat.insertions, first.insertions, first.is_cut, second.is_cut) == (5001, 5000, True, True)
+    assert (stat.insertions, first.insertions, first.is_truncated, second.is_truncated) == (
+        5001,
+        5000,
+        True,
+        True,
+    )
     assert len(first.hunks[0].lines) == MAX_LINES
     many = b"".join(b"diff --git a/%d b/%d\nnew file mode 100644\n" % (n, n) for n in range(MAX_FILES + 5))
     assert (len(_read(many).files), _read(many).count) == (MAX_FILES, MAX_FILES + 5)
@@ -97,11 +102,11 @@ def test_all_diffs_of_a_report_have_one_bound():
     first, second, third = (reader.read(patch).files[0] for _ in range(3))
     assert first.hunks == (Hunk(0, 1, ("+1", "+2", "+3")),)
     assert [len(hunk.lines) for hunk in second.hunks] == [1]
-    assert (third.hunks, third.insertions, third.is_cut) == ((), 3, True)
+    assert (third.hunks, third.insertions, third.is_truncated) == ((), 3, True)
 
 
 def test_the_beginning_of_a_patch_is_read_as_such():
     """It may end anywhere."""
     patch = b"diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -0,0 +1,3 @@\n+1\n+2\n+3\n"
     for length in range(len(patch)):
-        assert PatchReader().read(patch[:length], is_partial=True).is_partial
+        assert PatchReader().read(patch[:length], is_truncated=True).is_truncated

@@ -20,7 +20,7 @@ from ringfence.loop.report.build import stages
 from ringfence.loop.report.diff import MAX_LINES, rejected_patch, story_patch
 from ringfence.loop.report.html import render_html
 from ringfence.loop.report.markdown import render_markdown
-from ringfence.loop.report.model import Used
+from ringfence.loop.report.model import Usage
 from ringfence.loop.report.text import next_steps
 from ringfence.loop.repository import LoopRepository, inspect_repository
 from ringfence.loop.state import LoopState, StoryState
@@ -269,11 +269,11 @@ async def test_a_report_has_the_time_and_cost_of_each_role(filling: Filling):
     await filling.at_fixed_times()
     report = await _report(filling)
     assert [(each.role, each.models, each.used) for each in report.roles] == [
-        ("test_writer", ("m",), Used(1, 900, 0.0, 30.0)),
-        ("implementor", ("m",), Used(1, 12_000, 0.25, 30.0)),
-        ("", (), Used(0, 0, 0.0, 60.0)),
-        ("reviewer", ("m",), Used(1, 0, 0.0, 30.0)),
-        ("judge", ("m",), Used(1, 0, 0.0, 30.0)),
+        ("test_writer", ("m",), Usage(1, 900, 0.0, 30.0)),
+        ("implementor", ("m",), Usage(1, 12_000, 0.25, 30.0)),
+        ("", (), Usage(0, 0, 0.0, 60.0)),
+        ("reviewer", ("m",), Usage(1, 0, 0.0, 30.0)),
+        ("judge", ("m",), Usage(1, 0, 0.0, 30.0)),
     ]
     assert "implementor: 1 agent call, 12,000 tokens, $0.25, 30 s at work (`m`)" in render_markdown(report)
 

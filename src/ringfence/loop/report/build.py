@@ -31,10 +31,10 @@ from ringfence.loop.report.model import (
     FlaggedFile,
     LoopReport,
     PersonRejection,
-    RoleUsed,
+    RoleUsage,
+    RunReport,
     StoryReport,
-    Turn,
-    Used,
+    Usage,
 )
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.rows import (
@@ -237,8 +237,8 @@ def _flagged(paths: Iterable[str]) -> list[FlaggedFile]:
     return [FlaggedFile(path, why) for _, path, why in sorted(ranked)]
 
 
-def _used(steps: Sequence[StepRow]) -> Used:
-    return Used(
+def _used(steps: Sequence[StepRow]) -> Usage:
+    return Usage(
         calls=sum(step.tries for step in steps if step.role),
         tokens=sum(step.tokens for step in steps),
         cost_usd=sum(step.cost_usd for step in steps),
@@ -250,13 +250,13 @@ def _seconds(step: StepRow) -> float:
     return 0.0 if step.ended_ms is None else max(0, step.ended_ms - step.started_ms) / 1000
 
 
-def _roles(steps: Sequence[StepRow]) -> tuple[RoleUsed, ...]:
+def _roles(steps: Sequence[StepRow]) -> tuple[RoleUsage, ...]:
     """The usage of each role that had a run, and of the checks."""
     runs = {
         role: [step for step in steps if step.role == role and step.run_id is not None] for role in _ROLES
     }
     return tuple(
-        RoleUsed(role, tuple(sorted({step.model for step in own if step.model})), _used(own))
+        RoleUsage(role, tuple(sorted({step.model for step in own if step.model})), _used(own))
         for role, own in runs.items()
         if own
     )
@@ -320,7 +320,7 @@ async def _story(
         depends_on=story.depends_on if story is not None else (),
         attempt=row.attempt,
         tests_attempt=max(_numbers(_current(row, rows.steps), "tests"), default=0),
-        most_attempts=settings.attempts,
+        max_attempts=settings.attempts,
         generation=row.generation,
         criteria=_criteria_of(rows, attempts),
         merged=row.merged_commit,
@@ -436,10 +436,10 @@ def _take_colours(checked: list[Mapping[str, Any]], number: int) -> Mapping[str,
     return {}
 
 
-def _turn(step: StepRow) -> Turn:
-    used = Used(step.tries if step.role else 0, step.tokens, step.cost_usd, _seconds(step))
+def _turn(step: StepRow) -> RunReport:
+    used = Usage(step.tries if step.role else 0, step.tokens, step.cost_usd, _seconds(step))
     words = _answer(step).get("summary") or ""
-    return Turn(step.name, step.role, step.model, step.run_id, step.outcome, step.tries, used, words)
+    return RunReport(step.name, step.role, step.model, step.run_id, step.outcome, step.tries, used, words)
 
 
 def _checks(step: StepRow | None, colours: Mapping[str, str]) -> tuple[CheckResult, ...]:

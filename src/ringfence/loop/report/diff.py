@@ -8,7 +8,7 @@ import anyio.to_thread
 
 from ringfence.errors import RecordError, RingfenceError, UsageError
 from ringfence.loop.directory import LoopDirectory
-from ringfence.loop.report.model import FileStat, Hunk, Stat
+from ringfence.loop.report.model import DiffSummary, FileDiff, Hunk
 from ringfence.loop.repository import LoopRepository, RepositoryRemoved
 from ringfence.loop.rows import REJECTED_BY_PERSON, StepRow, StoryRow
 from ringfence.loop.state import StoryState
@@ -122,16 +122,16 @@ async def read_diff(repository: LoopRepository, base: str, commit: str) -> Diff 
     return None
 
 
-def numbers_of(diff: Diff) -> Stat:
+def numbers_of(diff: Diff) -> DiffSummary:
     """The statistics of a difference, without its lines."""
     files = tuple(
-        FileStat(each.path, each.insertions, each.deletions, each.binary, is_cut=not each.binary)
+        FileDiff(each.path, each.insertions, each.deletions, each.binary, is_truncated=not each.binary)
         for each in diff.files[:MAX_FILES]
     )
-    return Stat(files, len(diff.files), diff.insertions, diff.deletions)
+    return DiffSummary(files, len(diff.files), diff.insertions, diff.deletions)
 
 
-async def read_story(repository: LoopRepository, row: StoryRow, reader: "PatchReader") -> Stat | None:
+async def read_story(repository: LoopRepository, row: StoryRow, reader: "PatchReader") -> DiffSummary | None:
     """The diff of a story that is on the loop's branch; only its statistics if it is too large."""
     if row.merged_commit is None or row.base is None or row.code_commit is None:
         return None
@@ -149,13 +149,13 @@ async def read_story(repository: LoopRepository, row: StoryRow, reader: "PatchRe
     return None
 
 
-async def read_rejected(file: str, reader: "PatchReader") -> Stat | None:
+async def read_rejected(file: str, reader: "PatchReader") -> DiffSummary | None:
     """The diff of a rejected attempt's patch; None if the file is gone."""
 
-    def read() -> Stat:
+    def read() -> DiffSummary:
         with Path(file).open("rb") as stream:
             patch = stream.read(_READ_BYTES + 1)
-        return reader.read(patch[:_READ_BYTES], is_partial=len(patch) > _READ_BYTES)
+        return reader.read(patch[:_READ_BYTES], is_truncated=len(patch) > _READ_BYTES)
 
     try:
         return await anyio.to_thread.run_sync(read)
@@ -173,12 +173,12 @@ class PatchReader:
     def __init__(self, max_lines: int = MAX_REPORT_LINES) -> None:
         self._room = max_lines
 
-    def read(self, patch: bytes, *, is_partial: bool = False) -> Stat:
+    def read(self, patch: bytes, *, is_truncated: bool = False) -> DiffSummary:
         """Read a patch that git wrote without detecting renames. Its files may have any contents.
 
         Args:
             patch: The patch.
-            is_partial: Whether it is the beginning of a longer one.
+            is_truncated: Whether it is the beginning of a longer one.
         """
         files, room = list[_File](), min(self._room, MAX_LINES)
         first_room, classifier = room, LineClassifier()
@@ -193,7 +193,7 @@ class PatchReader:
         self._room -= first_room - room
         insertions, deletions = sum(file.insertions for file in files), sum(file.deletions for file in files)
         shown = tuple(file.stat() for file in files[:MAX_FILES])
-        return Stat(shown, len(files), insertions, deletions, is_partial)
+        return DiffSummary(shown, len(files), insertions, deletions, is_truncated)
 
 
 @dataclass
@@ -205,7 +205,7 @@ class _File:
     deletions: int = 0
     is_binary: bool = False
     note: str = ""
-    is_cut: bool = False
+    is_truncated: bool = False
     hunks: list[tuple[tuple[int, int], list[str]]] = field(default_factory=list)
     """The numbers of each hunk's first line before and after the change, and its lines."""
 
@@ -217,17 +217,17 @@ class _File:
         elif kind == "content" and self.hunks:
             self.insertions += line.startswith(b"+")
             self.deletions += line.startswith(b"-")
-            self.is_cut = self.is_cut or not is_shown
+            self.is_truncated = self.is_truncated or not is_shown
             self.hunks[-1][1].extend([_read_line(line)] if is_shown else [])
         else:
             self.note = _read_note(line) or self.note
             self.is_binary |= line == b"GIT binary patch" or line.startswith(b"Binary files ")
 
-    def stat(self) -> FileStat:
+    def stat(self) -> FileDiff:
         """Return what the report shows of the file."""
         hunks = tuple(Hunk(*start, tuple(lines)) for start, lines in self.hunks if lines)
-        return FileStat(
-            self.path, self.insertions, self.deletions, self.is_binary, self.note, hunks, self.is_cut
+        return FileDiff(
+            self.path, self.insertions, self.deletions, self.is_binary, self.note, hunks, self.is_truncated
         )
 
 

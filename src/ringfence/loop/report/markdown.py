@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ringfence.escape import visible
 from ringfence.loop.report import text as words
-from ringfence.loop.report.model import FileStat, LoopReport
+from ringfence.loop.report.model import FileDiff, LoopReport
 
 _TOKEN = re.compile(r"(?<!\S)(\(?)`([^`]+)`([.,;:!?)]*)(?!\S)|\S+")
 """A code span in the author's text, or a word. A span of only blanks is printed as a word."""
@@ -89,7 +89,7 @@ def cell(text: str, *, max_chars: int = 300) -> Inert:
     return Inert(inline(text, max_chars=max_chars).replace("|", "\\|"))
 
 
-def diff_block(file: FileStat, position: int, cited: Mapping[tuple[int, int], str]) -> Inert:
+def diff_block(file: FileDiff, position: int, cited: Mapping[tuple[int, int], str]) -> Inert:
     """Format a file's diff as a code block: criteria whose evidence names the line, the line's number, sign and text.
 
     Args:

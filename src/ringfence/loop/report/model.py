@@ -7,8 +7,7 @@ from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 
 AttemptKind = Literal["tests", "code"]
-StageName = Literal["tests", "code", "checks", "review", "verdict"]
-STAGES: tuple[StageName, ...] = ("tests", "code", "checks", "review", "verdict")
+STAGES = ("tests", "code", "checks", "review", "verdict")
 INTERRUPTED = "interrupted"
 """The state of a loop whose row says `running`, although no process runs it."""
 
@@ -34,7 +33,7 @@ class Hunk:
 
 
 @frozen
-class FileStat:
+class FileDiff:
     """The change of one file."""
 
     path: str
@@ -45,21 +44,21 @@ class FileStat:
     note: str = ""
     """`added`, `deleted`, or the new mode."""
     hunks: tuple[Hunk, ...] = ()
-    is_cut: bool = False
+    is_truncated: bool = False
     """Whether lines were left out."""
 
 
 @frozen
-class Stat:
+class DiffSummary:
     """The difference between two commits."""
 
-    files: tuple[FileStat, ...]
+    files: tuple[FileDiff, ...]
     """The first `MAX_FILES` files."""
     count: int
     """The number of all files."""
     insertions: int
     deletions: int
-    is_partial: bool = False
+    is_truncated: bool = False
     """Whether the numbers are only for the beginning of a patch that is too long to read."""
 
     def find_line(self, path: str, number: int) -> tuple[int, str] | None:
@@ -81,7 +80,7 @@ class FlaggedFile:
 
 
 @frozen
-class Used:
+class Usage:
     """The usage of runs."""
 
     calls: int = 0
@@ -92,17 +91,17 @@ class Used:
 
 
 @frozen
-class RoleUsed:
+class RoleUsage:
     """The usage of all runs of a role."""
 
     role: str
     """Empty: checks."""
     models: tuple[str, ...]
-    used: Used
+    used: Usage
 
 
 @frozen
-class Turn:
+class RunReport:
     """A run: of a role's agent, or of checks."""
 
     name: str
@@ -114,7 +113,7 @@ class Turn:
     outcome: str | None
     """None: it is still running, or its process died."""
     tries: int
-    used: Used
+    used: Usage
     words: str
     """The agent's summary of its work."""
 
@@ -188,7 +187,7 @@ class Attempt:
     number: int
     """Counted from 1."""
     state: Literal["accepted", "rejected", "under way"]
-    turns: tuple[Turn, ...]
+    turns: tuple[RunReport, ...]
     checks: tuple[CheckResult, ...]
     review: tuple[Answer, ...]
     verdict: tuple[CriterionVerdict, ...]
@@ -203,7 +202,7 @@ class Attempt:
     """Changes of protected files that were not committed, each with the reason."""
     configuration: tuple[str, ...]
     """Protected files that it changed because the story names them; checks ran with and without these changes."""
-    stat: Stat | None
+    stat: DiffSummary | None
     """The diff of rejected work, which `patch` holds."""
     rejected_by: PersonRejection | None = None
     """The person who rejected it after it had been accepted, if any."""
@@ -229,15 +228,15 @@ class StoryReport:
     """The current attempt at its code; 0: there was none."""
     tests_attempt: int
     """The current attempt at its tests; 0: there was none."""
-    most_attempts: int
+    max_attempts: int
     generation: int
     criteria: tuple[CriterionVerdict, ...]
     """Criteria with the verdict on the current attempt, which is the accepted one if the story passed."""
     merged: str | None
-    stat: Stat | None
+    stat: DiffSummary | None
     """The diff of its part of the loop's branch."""
     attempts: tuple[Attempt, ...]
-    used: Used
+    used: Usage
     outside: tuple[str, ...] = ()
     """Files that it changed although neither its `files` nor its tests include them; the first 20."""
     outside_count: int = 0
@@ -249,7 +248,7 @@ class StoryReport:
         return next((each for each in own if each is not None), None)
 
     @property
-    def judged_stat(self) -> Stat | None:
+    def judged_stat(self) -> DiffSummary | None:
         """The diff that `criteria` were judged on, if it is known."""
         return self.stat or (self.judged_attempt.stat if self.judged_attempt is not None else None)
 
@@ -286,19 +285,19 @@ class LoopReport:
     red_before: tuple[str, ...]
     """Tests that failed before the loop started; the first 20."""
     red_before_count: int
-    stat: Stat | None
+    stat: DiffSummary | None
     flagged: tuple[FlaggedFile, ...]
     """Files to look at before the branch is used: the first `MAX_FLAGGED`, alternating between the reasons."""
     flagged_count: int
     stories: tuple[StoryReport, ...]
-    used: Used
-    roles: tuple[RoleUsed, ...] = ()
+    used: Usage
+    roles: tuple[RoleUsage, ...] = ()
     directory: str = ""
     """The directory that the loop works in, relative to the top of the repository."""
     has_repository: bool = True
     """Whether the working files exist that a resumed loop needs; `loop rm` removes them."""
     is_started: bool = True
-    """Whether the checks on its base allowed it to start; if not, only a new loop can start from a later commit."""
+    """False if the preflight checks failed; start a new loop from a later commit."""
     is_delivered: bool = True
     """Whether the user's repository has the branch; it gets the branch when the loop ends."""
     is_merged: bool = False
@@ -318,7 +317,7 @@ class LoopReport:
             raise UsageError(f"loop {self.id!r} has no story {name[:80]!r}; it has {names}")
         return found
 
-    def find_evidence(self, evidence: Evidence, stat: Stat | None) -> tuple[int, str] | None:
+    def find_evidence(self, evidence: Evidence, stat: DiffSummary | None) -> tuple[int, str] | None:
         """The position of the file and the line that evidence names, in the diff of the work that was judged."""
         if stat is None or not evidence.file:
             return None
@@ -326,7 +325,7 @@ class LoopReport:
         return stat.find_line(f"{self.directory}/{path}" if self.directory else path, evidence.line)
 
     def cited_lines(
-        self, verdicts: Sequence[CriterionVerdict], stat: Stat | None
+        self, verdicts: Sequence[CriterionVerdict], stat: DiffSummary | None
     ) -> Mapping[tuple[int, int], str]:
         """The numbers of the criteria, like `1, 3`, for each line that evidence names: by file position and line."""
         found = dict[tuple[int, int], list[str]]()

@@ -12,11 +12,11 @@ from ringfence.loop.report.model import (
     Answer,
     Attempt,
     CriterionVerdict,
+    DiffSummary,
     LoopReport,
-    Stat,
+    RunReport,
     StoryReport,
-    Turn,
-    Used,
+    Usage,
 )
 
 _VERDICTS = {"met": "met", "not_met": "not met", "unclear": "unclear", None: "not judged"}
@@ -69,13 +69,13 @@ def moment(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def stat_words(stat: Stat) -> str:
+def stat_words(stat: DiffSummary) -> str:
     """`3 files, +12 -4`."""
     files = f"{stat.count:,} {'file' if stat.count == 1 else 'files'}"
-    return f"{'more than ' if stat.is_partial else ''}{files}, +{stat.insertions:,} -{stat.deletions:,}"
+    return f"{'more than ' if stat.is_truncated else ''}{files}, +{stat.insertions:,} -{stat.deletions:,}"
 
 
-def used_words(used: Used) -> str:
+def used_words(used: Usage) -> str:
     """`7 agent calls, 41.2k tokens, $0.31, 3:05 at work`."""
     calls = f"{used.calls:,} agent {'call' if used.calls == 1 else 'calls'}"
     money = f", {cost(used.cost_usd)}" if used.cost_usd > 0 else ""
@@ -105,7 +105,7 @@ def role_name(role: str) -> str:
     return role.replace("_", " ") or "checks"
 
 
-def outcome(turn: Turn) -> str:
+def outcome(turn: RunReport) -> str:
     """How a run ended. An agent's run ends `unverified`, as the loop verifies its work."""
     if turn.outcome is None:
         return "under way"
@@ -128,7 +128,7 @@ def status_table(report: LoopReport) -> Iterator[str]:
             (
                 visible(story.id, one_line=True),
                 story.state,
-                f"{attempt}/{story.most_attempts}" if attempt else "",
+                f"{attempt}/{story.max_attempts}" if attempt else "",
                 _last_stage(story),
                 duration(used.seconds),
                 tokens(used.tokens),
