@@ -1,8 +1,8 @@
 """The protected files of a tree: tests and everything else that decides what its checks say.
 
 An attempt is judged on an assembled tree: the commit with the story's tests, and of the attempt's changes those that do
-not touch a protected file. So each protected file is as it was, and no new one is there. What an attempt's own files
-hold is not read.
+not touch a protected file. So each protected file is as it was, and no new one is there. Protection is decided by
+path; contents are read only for symbolic links, NUL characters and Rust tests.
 """
 
 import posixpath
@@ -11,32 +11,33 @@ from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
 
-from ringfence.check import protected_names as names
+from ringfence.check import protected_names
 from ringfence.check.project_scripts import Scripts
 from ringfence.check.tree import SYMLINK, ReadEntry, TreeEntry, folded, is_plain_path
 from ringfence.frozen import frozen
 
 _WORD = re.compile(r"[^\s;&|()<>`\"'$=]+")
-_READS_IGNORED = re.compile(r"exclude[-_]gitignore")  # an option of mypy's
+_READS_IGNORED = "exclude[-_]gitignore"
+"""An option of mypy's."""
 _LINTERS = re.compile(
-    rb"\b(?:%s|exclude[-_]gitignore)\b" % "|".join(names.LINTERS_WITH_IGNORE_FILES).encode()
+    rf"\b(?:{'|'.join(protected_names.LINTERS_WITH_IGNORE_FILES)}|{_READS_IGNORED})\b".encode()
 )
 _SOURCES = ("src", "lib", "python")
 _MODULE_FILES = (".py", ".pyc", ".pyo", ".so", ".pyd")
 _PYTHON = ("pytest", "unittest")
-_NOT_OF_CHECKS = frozenset({".gitattributes", ".envrc"})
+_IRRELEVANT_TO_CHECKS = frozenset({".gitattributes", ".envrc"})
 """They change what git checks out and what a shell begins with, and neither happens in the check of a run."""
 
 
 @frozen
 class Conventions:
-    """What counts as a test and as configuration, by what is run on a tree.
+    """The conventions by which files of a tree are tests or configuration, as its checks determine them.
 
     Attributes:
-        runners: Of the checks that run tests; empty: not known, so that the conventions of all of them count.
+        runners: The test runners of the checks; empty: not known, so that the conventions of all runners count.
         commands: Shell commands of the checks.
-        story_commands: Shell commands of checks that a story brings. The programs that they call may be what it builds.
-        tests: Patterns of paths that are tests besides those by convention, as of a shell; `*` matches slashes, too.
+        story_commands: Shell commands of the story's own checks. The programs that they call may be what it builds.
+        tests: Shell patterns of further paths that are tests; `*` matches slashes, too.
     """
 
     runners: frozenset[str] = frozenset()
@@ -50,7 +51,7 @@ class Conventions:
 
     def is_test(self, path: str) -> bool:
         """Whether a path is a test, or lies where tests keep their helpers and data."""
-        runners = self.runners or names.TEST_FILES.keys()
+        runners = self.runners or protected_names.TEST_FILES.keys()
         return any(_is_test_of(runner, path) for runner in runners) or any(
             fnmatchcase(path, pattern) for pattern in self.tests
         )
@@ -67,30 +68,32 @@ class Conventions:
         return frozenset(word.rpartition("/")[2] for word in words)
 
     @cached_property
-    def configuration(self) -> names.Patterns:
+    def configuration(self) -> protected_names.Patterns:
         """Patterns of the files that say how these checks run."""
-        runners = self.runners or names.CONFIGURATION_FILES.keys()
-        files = [names.CONFIGURATION_FILES[runner] for runner in ("", *sorted(runners - {""}))]
-        groups = (*files, names.LINTER_FILES, self.tool_files)
+        runners = self.runners or protected_names.CONFIGURATION_FILES.keys()
+        files = [protected_names.CONFIGURATION_FILES[runner] for runner in ("", *sorted(runners - {""}))]
+        groups = (*files, protected_names.LINTER_FILES, self.tool_files)
         return tuple(dict.fromkeys(pattern for group in groups for pattern in group))
 
     @cached_property
-    def tool_files(self) -> names.Patterns:
+    def tool_files(self) -> protected_names.Patterns:
         """Patterns of the files of the tools that these checks call."""
-        groups = [files for tool, files in names.TOOL_FILES.items() if self.calls(tool)]
+        groups = [files for tool, files in protected_names.TOOL_FILES.items() if self.calls(tool)]
         return tuple(dict.fromkeys(pattern for group in groups for pattern in group))
 
     @cached_property
-    def packages(self) -> names.Patterns:
+    def packages(self) -> protected_names.Patterns:
         """Patterns of the directories that a runner takes installed packages from."""
-        groups = [files for runner, files in names.INSTALLED_PACKAGES.items() if self.uses(runner)]
-        groups += [files for runner, files in names.VENDORED_PACKAGES.items() if runner in self.runners]
+        groups = [files for runner, files in protected_names.INSTALLED_PACKAGES.items() if self.uses(runner)]
+        groups += [
+            files for runner, files in protected_names.VENDORED_PACKAGES.items() if runner in self.runners
+        ]
         return tuple(dict.fromkeys(pattern for group in groups for pattern in group))
 
 
 def _is_test_of(runner: str, path: str) -> bool:
-    patterns, others = names.TEST_FILES.get(runner, ()), names.NOT_TESTS.get(runner, ())
-    return names.matches_any(path, patterns) and not names.matches_any(path, others)
+    patterns, others = protected_names.TEST_FILES.get(runner, ()), protected_names.NOT_TESTS.get(runner, ())
+    return protected_names.matches_any(path, patterns) and not protected_names.matches_any(path, others)
 
 
 class ProtectedFiles:
@@ -98,9 +101,9 @@ class ProtectedFiles:
 
     Args:
         files: All files of the tree that attempts start from.
-        conventions: Of what is run on it.
-        reported: Files that a runner said it ran tests of: they are tests, whatever they are called.
-        imported: Python modules that tests imported before the story: those that are no files of the tree are installed.
+        conventions: The conventions of the tree's checks.
+        reported: Files of which a runner reported tests: they are tests, whatever their names.
+        imported: Python modules that tests imported before the story. Those that the tree lacks are installed.
     """
 
     def __init__(
@@ -118,26 +121,28 @@ class ProtectedFiles:
         self._reported = frozenset(
             path for path in reported if not path.endswith(".rs") or conventions.is_test(path)
         )
-        configuration = [path for path in files if names.matches_any(path, conventions.configuration)]
+        configuration = [
+            path for path in files if protected_names.matches_any(path, conventions.configuration)
+        ]
         self._configuration = conventions.configuration
         self._scripts = Scripts(conventions.commands, files, configuration)
         self._story_scripts = Scripts(conventions.story_commands, files, ()).paths - self._scripts.paths
         if self._calls_linter_with_ignore_files():
-            self._configuration += names.IGNORE_FILES
+            self._configuration += protected_names.IGNORE_FILES
 
     def _calls_linter_with_ignore_files(self) -> bool:
         """Whether a command calls one, or a file of a tool or a script that a command leads to names one."""
         texts = (
             entry.data
             for path, entry in self._files.items()
-            if path in self._scripts.paths or names.matches_any(path, self._conventions.tool_files)
+            if path in self._scripts.paths or protected_names.matches_any(path, self._conventions.tool_files)
         )
-        linters = names.LINTERS_WITH_IGNORE_FILES
+        linters = protected_names.LINTERS_WITH_IGNORE_FILES
         commands = (*self._conventions.commands, *self._conventions.story_commands)
         return (
             any(map(self._conventions.calls, linters))
             or any(map(_LINTERS.search, texts))
-            or any(_READS_IGNORED.search(command) for command in commands)
+            or any(re.search(_READS_IGNORED, command) for command in commands)
         )
 
     @cached_property
@@ -150,9 +155,9 @@ class ProtectedFiles:
         """Lines for people: each protected file with the reason, then what is protected although it is not there."""
         lines = [f"{path} {why}" for path, why in list(self.paths.items())[:most]]
         lines += [f"and {len(self.paths) - most} more"] if len(self.paths) > most else []
-        runners = sorted(self._conventions.runners or names.TEST_FILES)
+        runners = sorted(self._conventions.runners or protected_names.TEST_FILES)
         patterns = dict.fromkeys(
-            pattern for runner in runners for pattern in names.TEST_FILES.get(runner, ())
+            pattern for runner in runners for pattern in protected_names.TEST_FILES.get(runner, ())
         )
         return (
             *lines,
@@ -161,7 +166,7 @@ class ProtectedFiles:
             "new files that would be imported in place of another module, or that lie among installed packages",
         )
 
-    def why(self, path: str, read: ReadEntry) -> str | None:
+    def protection_reason(self, path: str, read: ReadEntry) -> str | None:
         """Why a changed path is protected; None: it is not.
 
         Args:
@@ -169,16 +174,16 @@ class ProtectedFiles:
             read: Returns entries of the attempt's tree.
         """
         if not is_plain_path(path):
-            return "is not a path that a project can have"
-        return self._by_name(path) or self._in_the_way(path) or self.shadowing(path, read)
+            return "is not a valid project path"
+        return self._by_name(path) or self._collision_reason(path) or self.shadowing(path, read)
 
-    def may_be_lifted(self, path: str) -> bool:
+    def is_unlockable_by_story(self, path: str) -> bool:
         """Whether a story that names a path may change it: configuration, and scripts that no command itself calls."""
         return (
             not self._conventions.is_test(path)
             and path not in self._scripts.named
             and (
-                names.matches_any(path, self._configuration)
+                protected_names.matches_any(path, self._configuration)
                 or self._scripts.may_run(path)
                 or path in self._story_scripts
             )
@@ -196,16 +201,16 @@ class ProtectedFiles:
     def _by_name(self, path: str) -> str | None:
         if self._conventions.is_test(path) or path in self._reported:
             return "is a test or belongs to tests"
-        if names.matches_any(path, self._configuration):
+        if protected_names.matches_any(path, self._configuration):
             return "says how checks run"
         if self._scripts.may_run(path) or path in self._story_scripts:
             return "is a script that a check runs"
-        if names.matches_any(path, self._conventions.packages):
+        if protected_names.matches_any(path, self._conventions.packages):
             return "lies among installed packages"
         return None
 
-    def _in_the_way(self, path: str) -> str | None:
-        """A new path that a protected file would be hidden by, or be taken for on file systems that ignore case."""
+    def _collision_reason(self, path: str) -> str | None:
+        """Why a new path would hide a protected file, or be the same on a file system that ignores case."""
         if any(
             prefix in self._scripts.targets and prefix not in self._existing for prefix in _prefixes(path)
         ):
@@ -214,10 +219,10 @@ class ProtectedFiles:
             return "stands in place of a directory of protected files"
         for prefix in _prefixes(path):
             if prefix != path and prefix in self.paths:
-                return f"makes a directory of the protected file {prefix!r}"
+                return f"would replace the protected file {prefix!r} by a directory"
             spelled = self._spelled.get(_folded(prefix))
             if spelled is not None and spelled != prefix:
-                return f"is spelled nearly as {spelled!r}, which is protected"
+                return f"differs from {spelled!r}, which is protected, only in case or Unicode form"
         return None
 
     @cached_property
@@ -237,7 +242,9 @@ class ProtectedFiles:
         """Why a new path would be imported in place of a module of the runner or of a tested one; None: it is not."""
         if path in self._files:
             return None
-        if self._conventions.uses("maven") and names.matches_any(path, names.JAVA_LIBRARIES):
+        if self._conventions.uses("maven") and protected_names.matches_any(
+            path, protected_names.JAVA_LIBRARIES
+        ):
             return "would be taken in place of a library that runs the tests"
         if not self._conventions.uses(*_PYTHON):
             return None
@@ -258,7 +265,7 @@ class ProtectedFiles:
         module = _module_of(path)
         directory, _, name = module.rpartition("/")
         is_installed = name in self._imported and not {f"{module}.py", module} & self._existing
-        if directory in self._import_roots and (name in names.SHADOWED_MODULES or is_installed):
+        if directory in self._import_roots and (name in protected_names.SHADOWED_MODULES or is_installed):
             yield f"would be imported in place of the module {name!r}"
         if path != f"{module}.py" and read(f"{module}.py") is not None:
             yield f"would be imported in place of '{module}.py'"
@@ -310,19 +317,21 @@ def decisive_changes(
         directory, _, name = path.rpartition("/")
         why: str | None = None
         if not is_protected:
-            is_of_runner = any(part.split(".")[0] in names.RUNNER_MODULES for part in path.split("/"))
+            is_of_runner = any(
+                part.split(".")[0] in protected_names.RUNNER_MODULES for part in path.split("/")
+            )
             why = files.shadowing(path, after) if is_of_runner else None
         elif name == "__init__.py" and directory in above:
             why = "is imported before the protected tests below it"
-        elif name == "conftest.py" or not (conventions.is_test(path) or name in _NOT_OF_CHECKS):
-            why = files.why(path, after)
+        elif name == "conftest.py" or not (conventions.is_test(path) or name in _IRRELEVANT_TO_CHECKS):
+            why = files.protection_reason(path, after)
         found |= {path: why} if why else {}
     return found
 
 
 def says_what_checks_run(path: str, conventions: Conventions) -> bool:
     """Whether the contents of a file may name further files that a check runs."""
-    return names.matches_any(path, conventions.configuration) or path.endswith((".sh", ".bash"))
+    return protected_names.matches_any(path, conventions.configuration) or path.endswith((".sh", ".bash"))
 
 
 def _prefixes(path: str) -> Iterator[str]:

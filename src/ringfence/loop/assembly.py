@@ -79,11 +79,11 @@ def assemble(
     kept, left_out, configuration, complaints = list[Change](), list[str](), set[bytes](), list[str]()
     for change in changes:
         path = os.fsdecode(change.path)
-        why = protected.why(path, after.read)
-        is_lifted = why is not None and protected.may_be_lifted(path) and _is_named(named, path)
-        if is_lifted and not protected.is_of_story(path):
+        why = protected.protection_reason(path, after.read)
+        is_unlocked = why is not None and protected.is_unlockable_by_story(path) and _is_named(named, path)
+        if is_unlocked and not protected.is_of_story(path):
             configuration.add(change.path)
-        if why is None or is_lifted:
+        if why is None or is_unlocked:
             kept.append(change)
             entry = before.read(path)
             if becomes_binary(path, entry.data if entry else b"", change.data):
@@ -98,7 +98,7 @@ def assemble(
 def _why_not_test(path: str, change: Change, conventions: Conventions) -> str | None:
     """Return why a test writer's change is dropped; None if it is a test, or data of tests."""
     if not is_plain_path(path):
-        return "is not a path that a project can have"
+        return "is not a valid project path"
     is_data = not _DATA.isdisjoint(path.split("/")[:-1])
     if matches_any(path, conventions.configuration) and not is_data and not path.endswith("conftest.py"):
         return "says how checks run"

@@ -794,8 +794,8 @@ def test_a_story_may_change_protected_files_that_it_names(before, conventions, a
     """Configuration, build files and scripts are protected, and can be lifted by the story; tests never are."""
     found = left_out(before, after, conventions)
     assert found
-    assert [path for path in found if not protection(before, conventions).may_be_lifted(path)] == []
-    assert not protection(PYTHON, PYTEST).may_be_lifted("tests/test_cart.py")
+    assert [path for path in found if not protection(before, conventions).is_unlockable_by_story(path)] == []
+    assert not protection(PYTHON, PYTEST).is_unlockable_by_story("tests/test_cart.py")
 
 
 @pytest.mark.parametrize(
@@ -1114,7 +1114,7 @@ def test_installed_modules_that_tests_import_are_not_replaced():
         "src/assertpy/__init__.py": TreeEntry(b""),
         "src/shop/more.py": TreeEntry(b""),
     }
-    assert [path for path in new if protected.why(path, new.get)] == [
+    assert [path for path in new if protected.protection_reason(path, new.get)] == [
         "assertpy.py",
         "src/assertpy/__init__.py",
     ]

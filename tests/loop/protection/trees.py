@@ -35,5 +35,5 @@ def left_out(
             del now[path]
     protected = protection(before, conventions, reported=reported)
     changed = [path for path in sorted({*was, *now}) if was.get(path) != now.get(path)]
-    reasons = {path: protected.why(path, now.get) for path in changed}
+    reasons = {path: protected.protection_reason(path, now.get) for path in changed}
     return {path: why for path, why in reasons.items() if why is not None}
