@@ -1,6 +1,6 @@
-"""Detects a repository's checks (tests, type checkers, linters) from its files, without running anything of it.
+"""Detects a repository's checks (tests, type checkers, linters) from its files, without running any of its code.
 
-A kind of check that is not found is reported as lacking; it never counts as green.
+A kind of check that is not found is reported as missing; it never counts as green.
 """
 
 import configparser
@@ -108,7 +108,7 @@ class Detected:
     """The checks of a repository, and those that it lacks."""
 
     checks: tuple[Check, ...]
-    lacking: tuple[str, ...]
+    missing_checks: tuple[str, ...]
     """A message for the user and the report about each kind of check that was not found."""
 
 
@@ -118,16 +118,15 @@ def detect(files: Collection[str], read: Read, *, commands: Mapping[Kind, str] |
     Args:
         files: Its paths, relative to its root.
         read: Returns the bytes of the file at a path, or None if the file does not exist.
-        commands: Configured commands by kind. One replaces the checks that would be detected of its kind; an empty
-            one switches that kind off.
+        commands: Configured commands by kind. One replaces the checks that would be detected of its kind.
 
     Raises:
         ConfigurationError: No way to run tests was found, and none is configured.
     """
     project = ProjectFiles(files, read)
     configured = dict(commands or {})
-    checks = [_configured(kind, command) for kind, command in configured.items() if command.strip()]
-    languages, lacking = list[str](), list[str]()
+    checks = [_configured(kind, command) for kind, command in configured.items()]
+    languages, missing_checks = list[str](), list[str]()
     for language, finders in LANGUAGES.items():
         if not project.has(*LANGUAGE_FILES[language]):
             continue
@@ -137,22 +136,19 @@ def detect(files: Collection[str], read: Read, *, commands: Mapping[Kind, str] |
                 continue
             found = find(project)
             checks += found
-            if not found and looked_for:
-                lacking.append(
-                    f"no {_KIND_NAMES[kind]} for {language} (looked for {looked_for}): not checked"
-                )
+            if found or looked_for is None:
+                continue
+            what = (
+                f"for {language} (looked for {looked_for})" if looked_for else f"is supported for {language}"
+            )
+            missing_checks.append(f"no {_KIND_NAMES[kind]} {what}: not checked")
     if not any(check.kind == "test" for check in checks):
         seen = ", ".join(languages) or "no known language"
         raise ConfigurationError(
             f"no way to run tests was found (languages seen: {seen}); set `test_command` in the stories' file, or "
             "`loop.checks` in ringfence.yaml"
         )
-    lacking += [
-        f"no {_KIND_NAMES[kind]}: its command is empty"
-        for kind, command in configured.items()
-        if not command.strip()
-    ]
-    return Detected(tuple(checks), tuple(lacking))
+    return Detected(tuple(checks), tuple(missing_checks))
 
 
 _KIND_NAMES: Mapping[Kind, str] = {
@@ -324,7 +320,7 @@ def _table(document: dict[str, Any], *path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _always(*checks: Check) -> Callable[[ProjectFiles], list[Check]]:
+def _constant_finder(*checks: Check) -> Callable[[ProjectFiles], list[Check]]:
     return lambda _project: list(checks)
 
 
@@ -341,29 +337,39 @@ LANGUAGE_FILES: Mapping[str, tuple[str, ...]] = {
     "Java": ("pom.xml",),
 }
 """Patterns of files by which a project's languages are recognised."""
-LANGUAGES: Mapping[str, Mapping[Kind, tuple[str, Finder]]] = {
+LANGUAGES: Mapping[str, Mapping[Kind, tuple[str | None, Finder]]] = {
     "Python": {
-        "test": ("", _python_tests),
+        "test": (None, _python_tests),
         "type": ("mypy, pyright", _python_types),
         "lint": ("ruff, flake8", _python_lint),
     },
     "Node": {
-        "test": ("", _node_tests),
+        "test": (None, _node_tests),
         "type": ("tsc", _node_types),
         "lint": ("eslint, biome", _node_lint),
     },
     "Go": {
-        "test": ("", _always(_check("test", "go test", "go test ./...", "go"))),
-        "type": ("", _always(_check("type", "go vet", "go vet ./..."))),
+        "test": (None, _constant_finder(_check("test", "go test", "go test ./...", "go"))),
+        "type": (None, _constant_finder(_check("type", "go vet", "go vet ./..."))),
         "lint": ("golangci-lint", _go_lint),
     },
     "Rust": {
-        "test": ("", _always(_check("test", "cargo test", "cargo test --offline --no-fail-fast", "cargo"))),
-        "type": ("", _always(_check("type", "cargo check", "cargo check --offline --all-targets"))),
+        "test": (
+            None,
+            _constant_finder(_check("test", "cargo test", "cargo test --offline --no-fail-fast", "cargo")),
+        ),
+        "type": (
+            None,
+            _constant_finder(_check("type", "cargo check", "cargo check --offline --all-targets")),
+        ),
         "lint": ("clippy", _rust_lint),
     },
     "Java": {
-        "test": ("", _always(_check("test", "maven", "mvn -o -B -fae test", "maven"))),
-        "lint": ("a linter's configuration; none is known for Maven", lambda _project: []),
+        "test": (None, _constant_finder(_check("test", "maven", "mvn -o -B -fae test", "maven"))),
+        "lint": ("", _constant_finder()),
     },
 }
+"""By language and kind: what is looked for, and the function that finds it.
+
+None: nothing can be missing. Empty: no such tool is supported.
+"""

@@ -39,7 +39,7 @@ class Preflight:
     checks: tuple[Check, ...] = ()
     protected: tuple[str, ...] = ()
     """Protected files, and other files that no attempt can add, each with the reason."""
-    lacking: list[str] = field(default_factory=list)
+    missing_checks: list[str] = field(default_factory=list)
     """Messages about kinds of checks that were not found."""
     limits: LoopLimits | None = None
     notes: list[str] = field(default_factory=list)
@@ -106,7 +106,7 @@ async def preflight(
     plan = found.plan
     if plan is not None and tree is not None:  # an unreadable file may say how tests are run
         with found.gathering():
-            found.checks = checks_for(settings, plan, tree, found.lacking.append)
+            found.checks = checks_for(settings, plan, tree, found.missing_checks.append)
             found.notes.append("the checks were not run; `ringfence loop start` runs them first, on the base")
             conventions = conventions_of(found.checks, plan, settings, effective.settings.sandbox.setup)
             found.protected = await anyio.to_thread.run_sync(

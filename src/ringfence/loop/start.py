@@ -215,7 +215,7 @@ def checks_for(settings: LoopSettings, plan: Plan, tree: Tree, notify: Notify) -
         return item.data if item is not None and item.is_file else None
 
     found = detect(tree.files, read, commands=dict(plan.checks.items()))
-    for line in found.lacking:
+    for line in found.missing_checks:
         notify(line)
     return found.checks
 

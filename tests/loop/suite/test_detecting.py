@@ -81,22 +81,23 @@ def test_no_tests(files: dict[str, str]) -> None:
 
 def test_a_command_instead() -> None:
     """A command that is given replaces what would be found, and its runner is known by its words."""
-    detected = found({"test_a.py": ""}, test="uv run pytest -q", lint="make lint", type="")
+    detected = found({"test_a.py": ""}, test="uv run pytest -q", lint="make lint")
     assert [(check.kind, check.command, check.runner) for check in detected.checks] == [
         ("test", "uv run pytest -q", "pytest"),
         ("lint", "make lint", None),
     ]
-    assert detected.lacking == ("no type checker: its command is empty",)
+    assert detected.missing_checks == ("no type checker for Python (looked for mypy, pyright): not checked",)
 
 
 def test_what_is_lacking_is_said() -> None:
     """A language without a linter or type checker is reported as such: nothing green stands for it."""
-    detected = found({"test_a.py": "", "package.json": "{}", "biome.json": "{}"})
-    assert [check.name for check in detected.checks] == ["pytest", "biome"]
-    assert detected.lacking == (
+    detected = found({"test_a.py": "", "package.json": "{}", "biome.json": "{}", "pom.xml": "<project/>"})
+    assert [check.name for check in detected.checks] == ["pytest", "biome", "maven"]
+    assert detected.missing_checks == (
         "no type checker for Python (looked for mypy, pyright): not checked",
         "no linter for Python (looked for ruff, flake8): not checked",
         "no type checker for Node (looked for tsc): not checked",
+        "no linter is supported for Java: not checked",
     )
 
 
@@ -116,7 +117,7 @@ def test_all_at_once() -> None:
         "node_modules/.bin/tsc --noEmit",
         "node_modules/.bin/eslint .",
     ]
-    assert detected.lacking == ()
+    assert detected.missing_checks == ()
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ async def test_time_is_up(run: Run) -> None:
     slow_after(
         2,
         [
-            ("true", "pytest did not report"),
+            ("true", "pytest sent no report"),
             ("no-such-runner", "exit code 127"),
             (f"{COMMAND} || true", "exit code 0 although tests failed"),
             ("python3 -I -c 'import sys; sys.exit(3)'", "exit code 3"),

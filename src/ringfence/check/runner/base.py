@@ -1,4 +1,4 @@
-"""Shared by all test runners: runs a command for its output, and builds a report that was checked for consistency.
+"""Helpers for all test runners: run a command, and build a validated report.
 
 A report is complete only if its results agree with the collected tests, the runner's exit status, the command's exit
 code and the canary.
@@ -14,6 +14,7 @@ _NORMAL_STATUSES = (0, 1, 5)
 """Exit statuses of a runner that was not interrupted: green, red, no tests found."""
 _MAX_LISTED = 3
 _OUTPUT_NOTE_CHARS = 400
+_MAX_OUTPUT_CHARS = 64_000
 
 
 def build_report(
@@ -24,7 +25,6 @@ def build_report(
     canary: str,
     guarded: Collection[str] = (),
     by_directory: bool = False,
-    max_output_chars: int = 64_000,
 ) -> Report:
     """Build the report of a check from what its runner reported and how its command ended.
 
@@ -36,7 +36,6 @@ def build_report(
             canary was run.
         guarded: Files that a canary was added to. Where a test of such a file passed, its canary must have failed.
         by_directory: Whether one canary guards all files of its directory.
-        max_output_chars: How many characters of the output are kept.
     """
     _check_end(check, builder, ended)
     _check_results(builder, ended)
@@ -45,7 +44,7 @@ def build_report(
         _check_guarded(builder, canary, guarded, by_directory=by_directory)
     results = {name: each for name, each in builder.results.items() if not canary or canary not in name}
     notes = () if results else ("no test was found",)
-    output = truncated_output(ended, max_output_chars)
+    output = truncated_output(ended)
     return Report(
         results=results,
         is_complete=not builder.problems,
@@ -61,12 +60,16 @@ def build_report(
     )
 
 
-def truncated_output(ended: ExecResult, max_chars: int = 64_000) -> str:
-    """Return a command's output, both streams, truncated in the middle."""
-    text = ended.stdout + ended.stderr
+def truncated_output(ended: ExecResult) -> str:
+    """Return a command's output, standard output before standard error, truncated in the middle."""
+    return _cut_middle(ended.stdout + ended.stderr, _MAX_OUTPUT_CHARS)
+
+
+def _cut_middle(text: str, max_chars: int) -> str:
+    """Return the first quarter and the last three quarters of a text's limit; an end says more than a beginning."""
     if len(text) <= max_chars:
         return text
-    head = max_chars // 3
+    head = max_chars // 4
     return f"{text[:head]}\n[... {len(text) - max_chars} characters cut ...]\n{text[head - max_chars :]}"
 
 
@@ -78,7 +81,7 @@ def _check_end(check: Check, builder: ReportBuilder, ended: ExecResult) -> None:
     if not builder.started_runners:
         note = " ".join((ended.stderr or ended.stdout)[-_OUTPUT_NOTE_CHARS:].split())
         builder.add_problem(
-            f"{check.runner} did not report: {check.command!r} did not start it, or changed the environment that "
+            f"{check.runner} sent no report: {check.command!r} did not start it, or changed the environment that "
             f"makes it report (exit code {ended.exit_code}{': ' if note else ''}{note})"
         )
 
@@ -100,7 +103,9 @@ def _check_results(builder: ReportBuilder, ended: ExecResult) -> None:
         if status not in _NORMAL_STATUSES:
             builder.add_problem(f"the runner broke off (its exit status: {status})")
     if is_red and ended.exit_code == 0:
-        builder.add_problem("the command ended with exit code 0 although tests failed: it hides the runner's")
+        builder.add_problem(
+            "the command exited with 0 although tests failed; it hides the runner's exit status"
+        )
     if is_red and builder.exit_statuses == [0] and builder.started_runners == 1:
         builder.add_problem("the runner's exit status is 0 although tests failed")
     if not is_red and builder.results and ended.exit_code != 0:
@@ -155,7 +160,7 @@ async def run_for_output(
     check: Check, sandbox: Sandbox, command: str, env: Mapping[str, str]
 ) -> tuple[ReportBuilder, ExecResult, str]:
     """Run a shell command, and return its standard output and standard error as one text, in order."""
-    # One pipe for both: headings are printed to one stream and tests to the other.
+    # One pipe for both streams, to keep the order: headings are printed to one and tests to the other.
     ended = await sandbox.run(
         ["/bin/sh", "-c", f"exec 2>&1\n{command}"],
         timeout_s=check.timeout_s,
@@ -182,10 +187,7 @@ def result(
     name: str, outcome: str, file: str | None = None, detail: str = "", cause: Cause | None = None
 ) -> TestResult:
     """Return a result with each part within its limit. An unknown outcome counts as `error`."""
-    if len(detail) > _MAX_DETAIL_CHARS:
-        head = _MAX_DETAIL_CHARS // 4
-        cut = len(detail) - _MAX_DETAIL_CHARS
-        detail = f"{detail[:head]}\n[... {cut} characters cut ...]\n{detail[head - _MAX_DETAIL_CHARS :]}"
+    detail = _cut_middle(detail, _MAX_DETAIL_CHARS)
     file = file[:_MAX_NAME_CHARS] if file else None
     match outcome:
         case "passed" | "failed" | "skipped":

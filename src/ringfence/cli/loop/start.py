@@ -428,7 +428,7 @@ def _document(found: "Preflight") -> dict[str, Any]:
             for each in found.checks
         ],
         "protected": [*found.protected],
-        "not_checked": found.lacking,
+        "not_checked": found.missing_checks,
         "limits": None if found.limits is None else found.limits.model_dump(mode="json"),
     }
 
@@ -450,7 +450,7 @@ def _lines(found: "Preflight") -> "Iterator[str]":
         yield from (f"  {line}" for line in found.protected)
     if found.limits is not None:
         yield f"budget: {_budget(found)}"
-    yield from (f"note: {line}" for line in (*found.lacking, *found.notes))
+    yield from (f"note: {line}" for line in (*found.missing_checks, *found.notes))
 
 
 def _proof(check: "Check") -> str:
