@@ -22,7 +22,7 @@ class WorkflowState(StrEnum):
     WAITING = "waiting"
     """In the queue; no executor has claimed it."""
     RUNNING = "running"
-    """Claimed by an executor. If that has died, the state remains until another executor takes the workflow over."""
+    """Claimed by an executor; stays so if it dies, until another takes over."""
     DONE = "done"
     """The workflow returned."""
     FAILED = "failed"
@@ -55,9 +55,8 @@ class StepFailed(Exception):
 class Context:
     """The durable operations of a workflow. A workflow is an async function of a context and its argument.
 
-    A workflow may be interrupted anywhere; it then starts again from its beginning, on this executor or another. The
-    results of steps and sleeps are stored and not repeated; all other code must have no side effects and must do the
-    same things in the same order.
+    After an interruption a workflow restarts from the top, on this executor or another; stored results of steps and
+    sleeps are reused, so code outside steps must be deterministic and without side effects.
 
     Args:
         id: The id of the workflow.
@@ -101,7 +100,7 @@ def as_json(value: Any, *, what: str) -> Json:
     """A value as it is read back from JSON.
 
     Raises:
-        UsageError: The value is not JSON, or is read back as another value: a tuple, a number as a key, NaN.
+        UsageError: The value is not JSON, as NaN is not, or is read back as another value: a tuple, a number as a key.
     """
     try:
         back = json.loads(json.dumps(value, allow_nan=False))

@@ -12,10 +12,9 @@ from ringfence.job.state import JobState
 from ringfence.loop.check_runner import CheckRunner, kept_reports, merged
 from ringfence.loop.loop import Loop
 from ringfence.loop.repository import Tree
-from ringfence.loop.rows import StoryRow
+from ringfence.loop.rows import MAX_LISTED, StoryRow
 from ringfence.loop.story_commits import StoryCommits
 
-_MAX_LISTED = 20
 _OUTPUT_CHARS = 8000
 _DETAIL_CHARS = 500
 _MAX_ALONE = 50
@@ -64,7 +63,7 @@ class Acceptance:
         broken = [each for each in new_failures(after, before) if each.id not in own]
         return [
             *complaints,
-            *(f"the new tests break {each.id}: {each.detail[:300]}" for each in broken[:_MAX_LISTED]),
+            *(f"the new tests break {each.id}: {each.detail[:300]}" for each in broken[:MAX_LISTED]),
         ]
 
     async def check_candidate(

@@ -21,13 +21,12 @@ from ringfence.loop.loop import Loop
 from ringfence.loop.rejection import reason_of, reject, rejections, shorten_list
 from ringfence.loop.repository import Change, NothingChanged, WorkRefused
 from ringfence.loop.role import IMPLEMENTOR, TEST_WRITER, AuthorRole
-from ringfence.loop.rows import JUDGE_STEP, CommittedWork, StoryRow, check_steps, tests_steps
+from ringfence.loop.rows import JUDGE_STEP, MAX_LISTED, CommittedWork, StoryRow, check_steps, tests_steps
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopEnd, LoopState, StoryState
 from ringfence.loop.steps import keep_once
-from ringfence.loop.story_commits import StoryCommits
+from ringfence.loop.story_commits import StoryCommits, storable
 
-_MAX_LISTED = 20
 EARLIER_CONFIGURATION = "earlier configuration"
 TESTS_ALONE = "tests alone"
 """Names in the event `checks.completed` of further runs that were red although each check was green."""
@@ -105,7 +104,7 @@ class StoryRunner:
         async def commit_tests() -> CommittedWork:
             tests, dropped = only_tests(await _changes(result), self._loop.conventions)
             if not tests:
-                shown = "; ".join(shorten_list(dropped, _MAX_LISTED))
+                shown = "; ".join(shorten_list(dropped, MAX_LISTED))
                 others = f"; these changes were dropped: {shown}" if dropped else ""
                 raise Rejected([f"no test file was written{others}"])
             return await self._commit(str(row.base), tests, result, "test_writer", attempt)
@@ -122,7 +121,7 @@ class StoryRunner:
                 "tests.written",
                 of=tests_steps(attempt),
                 commit=work.commit,
-                files=work.files[:_MAX_LISTED],
+                files=work.files[:MAX_LISTED],
             )
         return work.commit
 
@@ -139,7 +138,7 @@ class StoryRunner:
         commit = work.commit
         self._loop.add_event(
             row, f"code.{attempt}", "code.committed", of=[f"code.{attempt}"], attempt=attempt, commit=commit,
-            files=len(work.files), left_out=shorten_list(work.left_out, _MAX_LISTED),
+            files=len(work.files), left_out=shorten_list(work.left_out, MAX_LISTED),
         )  # fmt: skip
         await self._check(row, attempt, work)
         if self._loop.settings.review:
@@ -234,10 +233,7 @@ class StoryRunner:
             )  # fmt: skip
         except (WorkRefused, NothingChanged) as exc:
             raise Rejected([str(exc)]) from exc
-        paths = (os.fsdecode(change.path) for change in changes)
-        return CommittedWork(
-            commit, tuple(path.encode("utf-8", "backslashreplace").decode() for path in paths)
-        )
+        return CommittedWork(commit, tuple(storable(os.fsdecode(change.path)) for change in changes))
 
 
 async def _changes(result: AgentResult) -> list[Change]:
@@ -259,5 +255,5 @@ def _left_out(changes: Sequence[str]) -> list[str]:
     """Return the complaint about an attempt's changes of protected files, if there are any."""
     if not changes:
         return []
-    shown = "; ".join(shorten_list(changes, _MAX_LISTED))
+    shown = "; ".join(shorten_list(changes, MAX_LISTED))
     return [f"these changes were left out, as the files are protected: {shown}"]

@@ -13,8 +13,8 @@ from ringfence.secret import Redactor
 
 
 @frozen
-class FinishedLoop:
-    """What was done at the end of a loop."""
+class LoopCompletion:
+    """The errors with which a loop was completed."""
 
     delivery_error: RingfenceError | None
     """Why the branch was not delivered; None if it was, or if there was nothing to deliver."""
@@ -30,11 +30,11 @@ async def finish_loop(
     end: LoopEnd,
     *,
     redactor: Redactor | None = None,
-) -> FinishedLoop:
+) -> LoopCompletion:
     """Deliver the loop's branch, record the loop's end and write the report.
 
-    A branch that cannot be delivered changes how the loop ends: its reason names the error; a loop that succeeded or is
-    incomplete is `refused`, and after a failure of git every loop that was not cancelled is `infrastructure`.
+    If delivery fails, the end's reason includes the error. A refusal turns `succeeded` and `incomplete` into
+    `refused`; a git failure turns any end except `cancelled` into `infrastructure`.
 
     Args:
         directory: The loop's directories.
@@ -58,7 +58,7 @@ async def finish_loop(
         )
         end = LoopEnd(_state_without_delivery(end.state, exc), reason)
     record_end(store, end)
-    return FinishedLoop(error, await write_report(directory, store, repository, plan, redactor=redactor))
+    return LoopCompletion(error, await write_report(directory, store, repository, plan, redactor=redactor))
 
 
 def _state_without_delivery(state: LoopState, error: RingfenceError) -> LoopState:
@@ -108,7 +108,7 @@ def _has_commits(store: LoopStore) -> bool:
 def record_end(store: LoopStore, end: LoopEnd) -> None:
     """Record the end of a loop and its event. Stories that were being worked on wait until the loop is resumed."""
     is_cancelled = end.state is LoopState.CANCELLED
-    # A loop that ended by itself, and can be resumed, already has an event `ended`.
+    # A loop that had ended before it was cancelled already has this round's event `ended`.
     name = "cancelled" if is_cancelled and store.loop.state.is_end else "ended"
     passed = sum(row.state is StoryState.PASSED for row in store.stories)
     with store.transaction():

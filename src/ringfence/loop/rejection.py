@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from ringfence.loop.exceptions import LoopStopped, Rejected
 from ringfence.loop.loop import Loop
 from ringfence.loop.role import AuthorRole
-from ringfence.loop.rows import REJECTED_BY_PERSON, StepRow, StoryRow, describe_rejection
+from ringfence.loop.rows import MAX_LISTED, REJECTED_BY_PERSON, StepRow, StoryRow, describe_rejection
 from ringfence.loop.settings import RoleName
 from ringfence.loop.state import LoopEnd, LoopState
 from ringfence.loop.story_commits import StoryCommits
 
-_MAX_LISTED = 20
 _LISTED_CHARS = 500
 _TRACEBACK = re.compile(
     r"^(?:Traceback \(most recent call last\):|E  ).*?(?=^## |\Z)", re.MULTILINE | re.DOTALL
@@ -72,7 +71,7 @@ async def reject(
     }
     is_last_attempt = attempt >= loop.settings.attempts
     kind = "story.failed" if is_last_attempt else "story.retried"
-    shown = [shorten_complaint(each) for each in complaints[:_MAX_LISTED]]
+    shown = [shorten_complaint(each) for each in complaints[:MAX_LISTED]]
     with loop.store.transaction():
         step = loop.store.keep_step(row.key(name), outcome="rejected", result=result, attempt=attempt)
         loop.add_event(

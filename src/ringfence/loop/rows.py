@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 from ringfence.frozen import frozen
 from ringfence.loop.state import LoopState, StoryState
 
+MAX_LISTED = 20
+"""How many names an event or a complaint lists."""
+
 
 @frozen
 class LoopRow:

@@ -15,12 +15,10 @@ from ringfence.loop.completion import finish_loop
 from ringfence.loop.exceptions import LoopStopped
 from ringfence.loop.loop import Loop
 from ringfence.loop.repository import Conflict, Merged
-from ringfence.loop.rows import ACCEPTED_BY_PERSON, StoryRow, code_steps
+from ringfence.loop.rows import ACCEPTED_BY_PERSON, MAX_LISTED, StoryRow, code_steps
 from ringfence.loop.state import LoopEnd, LoopState, StoryState
 from ringfence.loop.story import Ready, ready
 from ringfence.loop.story_commits import StoryCommits
-
-_MAX_LISTED = 20
 
 
 class LoopScheduler:
@@ -77,12 +75,12 @@ class LoopScheduler:
             count = "1 test fails" if len(red) == 1 else f"{len(red)} tests fail"
             reason = (
                 f"{count} before the loop starts; mend and commit them, or start another loop with `--baseline record`, "
-                f"so that only new failures count: {', '.join(red[:_MAX_LISTED])}"
+                f"so that only new failures count: {', '.join(red[:MAX_LISTED])}"
             )
             raise LoopStopped(LoopEnd(LoopState.CONFIGURATION, reason))
         others = {name: report for name, report in reports.items() if name not in loop.test_check_names}
         loop.store.add_event(
-            "started", "loop.started", base=base, stories=len(loop.plan.stories), red=red[:_MAX_LISTED],
+            "started", "loop.started", base=base, stories=len(loop.plan.stories), red=red[:MAX_LISTED],
             red_count=len(red), red_checks=sorted(name for name, report in others.items() if not report.is_green),
         )  # fmt: skip
 
@@ -212,7 +210,7 @@ class LoopScheduler:
         is_by_person = accepted is not None and accepted.result.get("commit") == row.code_commit
         while not isinstance(found, Merged):
             if isinstance(found, Conflict):
-                why = f"its changes conflict with stories merged meanwhile: {', '.join(found.paths[:_MAX_LISTED])}"
+                why = f"its changes conflict with stories merged meanwhile: {', '.join(found.paths[:MAX_LISTED])}"
                 return self._restart(row, why)
             tip = found.tip
             if not is_by_person:
@@ -239,7 +237,7 @@ class LoopScheduler:
             )
             loop.add_event(
                 row, ended, "story.passed", of=[*code_steps(row.attempt), f"merge.{tip}"], attempt=row.attempt,
-                commit=found.tip, outside=outside[:_MAX_LISTED], outside_count=len(outside), is_by_person=is_by_person,
+                commit=found.tip, outside=outside[:MAX_LISTED], outside_count=len(outside), is_by_person=is_by_person,
                 by=accepted_by,
             )  # fmt: skip
         return None

@@ -135,7 +135,7 @@ class StoryCommits:
         changed = await self.changed(row.base, row.code_commit)
         is_test = self._loop.conventions.is_test
         found = [path for path in changed if not is_test(path) and not names_path(named, path)]
-        return [path.encode("utf-8", "backslashreplace").decode() for path in found]
+        return [storable(path) for path in found]
 
     async def keep_rejected(
         self, row: StoryRow, base: str, commit: str, *, role: RoleName, attempt: int
@@ -157,3 +157,8 @@ class StoryCommits:
         if source is None or not source.resolve().is_relative_to(top.resolve()):
             return []
         return [os.fsencode(source.resolve().relative_to(top.resolve()))]
+
+
+def storable(path: str) -> str:
+    """Return a path as text that a database can hold, with bytes that are not UTF-8 escaped."""
+    return path.encode("utf-8", "backslashreplace").decode()

@@ -41,8 +41,8 @@ async def test_dirty_tree_is_named(users: Path) -> None:
     (users / "staged.py").write_text("")
     run_git(users, "add", "staged.py")
     found = await inspect_repository(users)
-    assert said(found.notes, "not committed", "'a.txt'", "'run.sh'", "'staged.py'")
-    assert said(found.notes, "does not track", "'new.py'")
+    assert said(found.notes, "uncommitted changes", "'a.txt'", "'run.sh'", "'staged.py'")
+    assert said(found.notes, "untracked files", "'new.py'")
 
 
 async def test_names_that_are_no_text_are_told(users: Path) -> None:
@@ -75,7 +75,7 @@ async def test_shallow_submodules_lfs_and_nested_are_told(users: Path, ground: P
     assert said(notes, "shallow")
     assert said(notes, "submodules", "'vendor/lib'")
     assert said(notes, "LFS", "'*.bin'")
-    assert said(notes, "repositories within", "'nested/'")
+    assert said(notes, "nested repositories", "'nested/'")
 
 
 async def test_sparse_checkout_is_told(users: Path) -> None:

@@ -33,7 +33,7 @@ class Inspection:
     base: str
     """The commit that the loop would start from."""
     branch: str | None
-    """The branch that HEAD is on, in full; None if it is on none."""
+    """Full ref name of HEAD's branch; None if HEAD is detached, or a base was named."""
     files: Sequence[Blob]
     """Every file of the base."""
     tree: Tree
@@ -50,7 +50,8 @@ async def inspect_repository(path: Path, *, base: str | None = None) -> Inspecti
         base: A revision to start from; None: HEAD.
 
     Raises:
-        RepositoryRefused: A loop cannot start from it.
+        RepositoryRefused: It is no repository, or a loop cannot start from it.
+        InfrastructureFault: Git failed, or its output is larger than 512 MiB.
         UsageError: The files that the loop would work on contain more than 512 MiB.
     """
     source = find_source(path)
@@ -85,8 +86,7 @@ async def _base(source: Source, view: SourceView, base: str | None) -> str:
         return commit
     if source.is_bare:
         raise RepositoryRefused(
-            f"{str(source.root)!r} has no work tree, and so no commit that is checked out; name the commit to start"
-            " from (--base)"
+            f"{str(source.root)!r} is a bare repository; pass the start commit with --base"
         )
     commit = view.refs.head_commit()
     if commit is None:
@@ -186,12 +186,12 @@ async def _about_tree(source: Source, view: SourceView, excludes: bytes) -> list
     notes = []
     if changed:
         notes.append(
-            f"the loop does not see changes that are not committed: {list_paths(changed)}; commit them if it should"
+            f"uncommitted changes are not visible to the loop: {list_paths(changed)}; commit them if they should be"
         )
     if untracked:
-        notes.append(f"the loop does not see files that git does not track: {list_paths(untracked)}")
+        notes.append(f"untracked files are not visible to the loop: {list_paths(untracked)}")
     if nested:
-        notes.append(f"the loop does not see repositories within the repository: {list_paths(nested)}")
+        notes.append(f"nested repositories are not visible to the loop: {list_paths(nested)}")
     return notes
 
 
