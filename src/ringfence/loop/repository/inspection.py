@@ -51,7 +51,7 @@ async def inspect_repository(path: Path, *, base: str | None = None) -> Inspecti
 
     Raises:
         RepositoryRefused: It is no repository, or a loop cannot start from it.
-        InfrastructureFault: Git failed, or its output is larger than 512 MiB.
+        InfrastructureFault: Git failed.
         UsageError: The files that the loop would work on contain more than 512 MiB.
     """
     source = find_source(path)
