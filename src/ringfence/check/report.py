@@ -78,7 +78,7 @@ class Report:
     problems: tuple[str, ...] = ()
     """Why the report is not complete, and other warnings about it."""
     altered: tuple[str, ...] = ()
-    """Functions of the runner, and test files, that changed during the run."""
+    """Functions of the runner, and protected files, that changed during the run: all of them, by their full names."""
     altered_by_project: tuple[str, ...] = ()
     """The altered functions that code of the workspace replaced; only pytest and unittest report them."""
     runner: str | None = None
