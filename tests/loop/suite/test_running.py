@@ -134,7 +134,7 @@ async def test_time_is_up(run: Run) -> None:
         [
             ("true", "pytest sent no report"),
             ("no-such-runner", "exit code 127"),
-            (f"{COMMAND} || true", "exit code 0 although tests failed"),
+            (f"{COMMAND} || true", "exited with 0 although tests failed"),
             ("python3 -I -c 'import sys; sys.exit(3)'", "exit code 3"),
         ],
     ),
