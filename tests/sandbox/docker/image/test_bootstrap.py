@@ -91,6 +91,25 @@ def test_another_directory_is_made_for_one_that_was_removed(tmp_path):
     assert (ended.returncode, ended.stdout) == (0, "part\n")
 
 
+def test_a_link_in_place_of_a_removed_directory_is_not_used(tmp_path):
+    """A build writes nothing where another user's link leads that took the name of its removed directory."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+    ended = bootstrap(tmp_path, "echo begun", mktemp=f"echo {tmp_path}/link")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert not any((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of another user")
+def test_another_users_directory_is_not_used(tmp_path):
+    """A build writes nothing into a directory of another user that took the name of its removed one."""
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    ended = bootstrap(tmp_path, "echo begun", mktemp=f"echo {tmp_path}/theirs")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert not any((tmp_path / "theirs").iterdir())
+
+
 def test_a_directory_that_was_removed_is_not_used(tmp_path):
     """A build whose directories other ones remove again and again ends, and writes nothing."""
     ended = bootstrap(tmp_path, "echo begun", mktemp=f"echo {tmp_path}/removed")
