@@ -24,6 +24,8 @@ def works(make_crew: Make) -> FleetFiles:
     quick = crew.script("quick", {"text": "done \x1b[31mred\u202e"})
     busy = crew.script("busy", {"text": "wait", "tools": [_shell("true")]}, {"text": "done"})
     writes = crew.script("writes", {"text": "so", "tools": [_shell("echo 1 > made")]}, {"text": "done"})
+    links = crew.script("links", {"text": "so", "tools": [_shell("ln -sf made was_file")]}, {"text": "done"})
+    (crew.project / "was_file").write_text("1\n")
     common = {"prompt": "do it", "workspace": ".", "sandbox": {"mode": "clone"}}
     crew.write(
         fleet={"name": "c", "concurrency": 8, "drain": "1s", "webhooks": {"address": "127.0.0.1:0"}},
@@ -35,6 +37,7 @@ def works(make_crew: Make) -> FleetFiles:
             "limited": {**common, "run": {"model": busy}, "limits": {"turns": 1}},
             "broken": {**common, "run": {"model": "scripted:/nowhere.yaml"}},
             "writes": {**common, "run": {"model": writes}},
+            "links": {**common, "run": {"model": links}},
             "resting": {**common, "enabled": False},
             "timed": {
                 **common,
@@ -335,6 +338,13 @@ def test_the_changes_of_a_job_are_shown_rejected_and_applied(works: FleetFiles):
     assert works.does("job", "apply", job).out.splitlines() == ["made", f"{job}: applied"]
     assert (works.project / "made").read_text() == "1\n"
     (works.project / "made").unlink()
+
+
+def test_a_file_that_became_a_link_is_printed_once(works: FleetFiles):
+    """`job diff` prints the lines of a file that was replaced by a link once, as `git diff` does."""
+    job = works.ends(works.trigger("links"))["id"]
+    printed = works.does("job", "diff", job).out
+    assert (printed.count("\n-1\n"), printed.count("\n+made\n")) == (1, 1)
 
 
 def test_what_the_configuration_turns_off_stays_off(works: FleetFiles):

@@ -53,12 +53,14 @@ def diff(
         notify(visible(line, one_line=True))
     if found["state"] in ("undone", "rejected"):
         notify(f"these changes are {found['state']}; `ringfence job apply {job}` brings them in")
-    for file in found["files"]:
-        if stat:
+    if stat:
+        for file in found["files"]:
             lines = "binary" if file["is_binary"] else f"+{file['insertions']} -{file['deletions']}"
             typer.echo(visible(f"{file['kind']:<10} {lines:<12} {file['path']}", one_line=True))
-            continue
-        for line in _lines(reader, job, file["path"], attempt):
+        return
+    # A file that became a link is listed twice, as deleted and as added; its lines are those of both.
+    for path in dict.fromkeys(file["path"] for file in found["files"]):
+        for line in _lines(reader, job, path, attempt):
             typer.echo(visible(line, one_line=True))
 
 
