@@ -48,6 +48,20 @@ def test_a_title_is_the_first_line_with_its_values(template: str, title: str):
     assert PromptTemplate(template).render_title({"payload": {**ISSUE, "many": "a\n b"}}) == title
 
 
+def test_a_title_encodes_only_the_beginning_of_a_long_value():
+    """However long a list from outside is, a title takes its first entries: the daemon serves others meanwhile."""
+    encoded: list[int] = []
+
+    class Entry:
+        def __str__(self) -> str:
+            encoded.append(1)
+            return "red"
+
+    title = PromptTemplate("{{payload.many}}").render_title({"payload": {"many": [Entry()] * 10_000}})
+    assert title.startswith('[ "red", "red", ')
+    assert len(encoded) < 200
+
+
 def test_values_that_are_no_text_are_json():
     """Numbers, lists and mappings are inserted as JSON; an unpaired surrogate is replaced."""
     template = PromptTemplate("{{payload.number}} {{payload.labels}} {{payload.some-key}} {{payload.odd}}")
