@@ -1,6 +1,7 @@
 """Checkpoints hold the workspace as it is, whatever is in it."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -16,7 +17,7 @@ from ringfence.sandbox.workspace.snapshot import capture, objects
 from ringfence.sandbox.workspace.snapshot.store import SnapshotStore
 
 pytestmark = pytest.mark.anyio
-# ruff: noqa: ASYNC221, ASYNC240, PTH102 - tests prepare their files with plain blocking calls
+# ruff: noqa: ASYNC220, ASYNC221, ASYNC240, PTH102 - tests prepare their files with plain blocking calls
 
 HOSTILE_NAMES = [
     b"new\nline",
@@ -391,3 +392,26 @@ async def test_files_that_changed_in_a_clone_are_named_without_a_checkpoint(
     kept = [one.label for one in await store.kept()]
     assert await store.files_changed_in(clone, before.id) == {os.fsencode(name) for name in changed}
     assert [one.label for one in await store.kept()] == kept
+
+
+async def test_a_pipe_that_a_clone_has_in_place_of_a_file_is_not_opened(
+    workspace: Path, store: SnapshotStore, tmp_path: Path
+):
+    """Whoever waits to write to the pipe still waits after the comparison."""
+    (workspace / "file").touch()
+    before, clone = await store.take("r/before"), tmp_path / "clone"
+    clone.mkdir()
+    os.mkfifo(clone / "file")
+    waiting = subprocess.Popen(
+        ["sh", "-c", f"echo ready; : > {shlex.quote(str(clone / 'file'))}"], stdout=subprocess.PIPE
+    )
+    try:
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == b"ready\n"
+        await anyio.sleep(0.3)
+        assert b"file" in await store.files_changed_in(clone, before.id)
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(0.3)
+    finally:
+        waiting.kill()
+        waiting.communicate()

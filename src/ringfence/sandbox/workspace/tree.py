@@ -177,11 +177,13 @@ class Tree:
         status = os.stat(name, dir_fd=fd, follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
             return os.readlink(name, dir_fd=fd), status
+        if not stat.S_ISREG(status.st_mode):  # to open a device or a pipe may have effects
+            raise _no_file()
         file = self._open_file(fd, name, path)
         try:
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode):
-                raise OSError(errno.EINVAL, "not a regular file")
+                raise _no_file()
             if not holes and status.st_size <= limit_bytes and _is_hollow(file, status):
                 raise OSError(errno.ENODATA, "mostly holes")
             data = _read_all(file, status.st_size, limit_bytes)
@@ -313,6 +315,10 @@ class Tree:
 def may_be_hollow(status: os.stat_result) -> bool:
     """Whether a file takes less than half of its length on disk, because it has holes or is compressed there."""
     return status.st_size >= _HOLLOW_FROM_BYTES and status.st_blocks * 512 * 2 <= status.st_size
+
+
+def _no_file() -> OSError:
+    return OSError(errno.EINVAL, "not a regular file")
 
 
 def _is_hollow(file: int, status: os.stat_result) -> bool:
