@@ -72,6 +72,16 @@ async def test_history_and_nothing_else(users: Path, place: Path) -> None:
     run_git(own, "fsck", "--strict")
 
 
+async def test_a_tag_with_a_line_separator_in_its_name(users: Path, place: Path) -> None:
+    """The loop starts in a repository whose tag has a separator of lines in its name, and has that tag."""
+    run_git(users, "tag", "a\u2028--not")
+    await make(users, place, loop="l1")
+    assert (
+        "refs/tags/a\u2028--not\n"
+        in run_git(place / "loop.git", "for-each-ref", "--format=%(refname)") + "\n"
+    )
+
+
 async def test_users_repository_is_only_read(users: Path, place: Path) -> None:
     """To make a loop of it changes not a byte of the user's repository."""
     before = snapshot(users)

@@ -73,5 +73,6 @@ async def _tags(view: SourceView, base: str) -> dict[str, str]:
     listed = await view.git.run(
         "for-each-ref", f"--merged={base}", f"--count={_MAX_TAGS}", form, "refs/tags", accept=(0, 1, 128)
     )
-    lines = os.fsdecode(listed.stdout).splitlines() if listed.ok else []
+    # As bytes: a tag's name may contain what ends a line only in text.
+    lines = map(os.fsdecode, listed.stdout.splitlines()) if listed.ok else ()
     return {name: target for target, _, name in (line.partition(" ") for line in lines)}

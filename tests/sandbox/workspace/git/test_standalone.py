@@ -46,9 +46,10 @@ async def test_commits_are_imported(repository: Path, state: Path) -> None:
 
 
 async def test_only_refs_that_head_reaches(repository: Path, state: Path) -> None:
-    """Branches and tags that HEAD reaches are there; others would need more objects, and a note counts them."""
+    """Branches and tags that HEAD reaches are there; others are not, whatever names say, and a note counts them."""
     run_git(repository, "tag", "-am", "told", "annotated")
     run_git(repository, "branch", "merged")
+    run_git(repository, "branch", "merged\u2028refs/heads/other")
     run_git(repository, "checkout", "-qb", "other")
     run_git(repository, "commit", "-q", "--allow-empty", "-m", "other")
     run_git(repository, "checkout", "-q", "-")

@@ -305,7 +305,8 @@ async def _reached(git: Git, refs: Refs) -> Refs:
         listed = await git.run(
             "for-each-ref", f"--merged={commit}", "--format=%(refname)", accept=(0, 1, 128)
         )
-        names |= set(os.fsdecode(listed.stdout).splitlines()) if listed.ok else set()
+        # As bytes: a name may contain what ends a line only in text.
+        names |= set(map(os.fsdecode, listed.stdout.splitlines())) if listed.ok else set()
     direct = {name: tip for name, tip in refs.direct.items() if name in names}
     symbolic = {name: to for name, to in refs.symbolic.items() if to in direct}
     left = len(refs.direct) - len(direct)
