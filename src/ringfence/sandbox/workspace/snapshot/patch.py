@@ -7,7 +7,8 @@ LineKind = Literal["file", "hunk", "content", "other"]
 """The first line of a file's part, the heading of a hunk, a line of contents with its sign, or another line."""
 _FILE = b"diff --git "
 _HUNK = re.compile(
-    rb"@@ -(?P<removed_from>\d+)(?:,(?P<removed>\d+))? \+(?P<added_from>\d+)(?:,(?P<added>\d+))? @@"
+    rb"@@ -(?P<removed_from>\d{1,18})(?:,(?P<removed>\d{1,18}))?"
+    rb" \+(?P<added_from>\d{1,18})(?:,(?P<added>\d{1,18}))? @@"
 )
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 _ESCAPED = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
