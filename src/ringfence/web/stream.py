@@ -71,7 +71,13 @@ async def _report_changes(api: ApiClient, emit: Emit) -> None:
             known = daemon
             with anyio.move_on_after(_STORED_S if daemon is None else float("inf")):
                 async with api.lines("changes") as lines:
+                    is_begun = False
                     async for line in lines:
+                        if (
+                            not is_begun
+                        ):  # the page may have been rendered before a change that came before this line
+                            is_begun = True
+                            await emit("event: changed\ndata: reset\n\n")
                         if line.startswith("event:"):
                             await emit(f"event: changed\ndata: {line.removeprefix('event:').strip()}\n\n")
         except ApiError as exc:
