@@ -63,6 +63,7 @@ async def stream_changes(request: Request) -> Response:
 
 async def _report_changes(api: ApiClient, emit: Emit) -> None:
     known: object = _UNKNOWN
+    is_begun = False
     while True:
         try:
             daemon = (await api.get("status"))["pid"]
@@ -71,11 +72,9 @@ async def _report_changes(api: ApiClient, emit: Emit) -> None:
             known = daemon
             with anyio.move_on_after(_STORED_S if daemon is None else float("inf")):
                 async with api.lines("changes") as lines:
-                    is_begun = False
                     async for line in lines:
-                        if (
-                            not is_begun
-                        ):  # the page may have been rendered before a change that came before this line
+                        if not is_begun:
+                            # The page may have been rendered before a change that came before the first line.
                             is_begun = True
                             await emit("event: changed\ndata: reset\n\n")
                         if line.startswith("event:"):
