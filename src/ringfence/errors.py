@@ -4,6 +4,7 @@
 
     RingfenceError
     ├── UsageError              mend the command line                      exit 2
+    │   ├── NotFound            name something that exists                 exit 2
     │   └── RequestRefused      name another model, or correct the request exit 2
     ├── ConfigurationError      mend a file (carries file, line, column)   exit 78
     ├── PolicyRefused           ask for less, or loosen by name            exit 4
@@ -60,6 +61,10 @@ class UsageError(RingfenceError):
     """The command line or a call's arguments do not make sense."""
 
     exit_code = ExitCode.USAGE
+
+
+class NotFound(UsageError):
+    """The named run, job, agent or other object does not exist."""
 
 
 class RequestRefused(UsageError):

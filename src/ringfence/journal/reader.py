@@ -15,7 +15,7 @@ from typing import BinaryIO, Self
 import anyio
 import msgspec
 
-from ringfence.errors import RecordError, UsageError
+from ringfence.errors import NotFound, RecordError, UsageError
 from ringfence.events import (
     Event,
     JobCreated,
@@ -127,11 +127,12 @@ def resolve(reference: str) -> Path:
         reference: A run id, the beginning of one, or the beginning of its eight last digits.
 
     Raises:
-        UsageError: No run matches, or several runs do.
+        NotFound: No run matches.
+        UsageError: Several runs match.
     """
     matches = matching_runs(reference)
     if not matches:
-        raise UsageError(f"there is no run {reference!r}; `ringfence runs ls` lists the runs")
+        raise NotFound(f"there is no run {reference!r}; `ringfence runs ls` lists the runs")
     if len(matches) > 1:
         names = ", ".join(path.name for path in matches[:3])
         raise UsageError(f"{reference!r} fits {len(matches)} runs ({names}, ...); give more of its id")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ringfence.config.paths import make_private_dir, state_dir
-from ringfence.errors import UsageError
+from ringfence.errors import NotFound, UsageError
 from ringfence.flock import try_lock
 from ringfence.frozen import frozen
 
@@ -112,12 +112,13 @@ def find_loop(reference: str | None, state: Path | None = None) -> LoopDirectory
     """Return the loop with an id or with an id that ends with the reference; None or `last`: the newest loop.
 
     Raises:
-        UsageError: No loop matches, or several do.
+        NotFound: No loop matches.
+        UsageError: Several loops match.
     """
     directories = loop_directories(state)
     if reference in (None, "last"):
         if not directories:
-            raise UsageError("there is no loop yet; `ringfence loop start --prd FILE` starts one")
+            raise NotFound("there is no loop yet; `ringfence loop start --prd FILE` starts one")
         return directories[0]
     found = [
         directory
@@ -126,7 +127,8 @@ def find_loop(reference: str | None, state: Path | None = None) -> LoopDirectory
     ]
     if len(found) != 1:
         how = "no loop" if not found else f"{len(found)} loops"
-        raise UsageError(
+        error = UsageError if found else NotFound
+        raise error(
             f"{how} named {str(reference)[:60]!r}; `ringfence loop ls` shows them, and "
             "`ringfence loop show ID --story STORY` one of its stories"
         )

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ringfence.errors import InfrastructureFault, UsageError
+from ringfence.errors import InfrastructureFault, NotFound, UsageError
 from ringfence.filesystem import keep_database_private
 from ringfence.journal import new_run_id
 from ringfence.loop.directory import LoopDirectory
@@ -69,7 +69,7 @@ class LoopStore:
 
     Raises:
         InfrastructureFault: The file cannot be read.
-        UsageError: The file contains no such loop.
+        NotFound: The file contains no such loop.
     """
 
     def __init__(self, file: Path, loop_id: str, *, is_writable: bool = True) -> None:
@@ -333,7 +333,8 @@ def open_store(directory: LoopDirectory) -> Iterator[LoopStore]:
     """Open a loop's rows for changes, under the lock of the process that works on the loop.
 
     Raises:
-        UsageError: Another process works on it, or there is no such loop.
+        NotFound: There is no such loop.
+        UsageError: Another process works on it.
         InfrastructureFault: Its database cannot be read.
     """
     with directory.held(), closing(LoopStore(directory.database, directory.id)) as store:
@@ -344,7 +345,7 @@ def read_store(directory: LoopDirectory) -> LoopStore:
     """Read all rows of a loop as they are now.
 
     Raises:
-        UsageError: There is no such loop.
+        NotFound: There is no such loop.
         InfrastructureFault: Its database cannot be read.
     """
     return LoopStore(directory.database, directory.id, is_writable=False)
@@ -354,7 +355,7 @@ def read_overview(directory: LoopDirectory) -> tuple[LoopRow, list[StoryRow]]:
     """Read a loop and its stories, without their steps.
 
     Raises:
-        UsageError, InfrastructureFault: As `read_store`.
+        NotFound, InfrastructureFault: As `read_store`.
     """
     with (
         _translated(directory.database),
@@ -432,7 +433,7 @@ def _translated(file: Path) -> Iterator[None]:
 def _read_loop(connection: sqlite3.Connection, loop: str) -> LoopRow:
     row = connection.execute("SELECT * FROM loops WHERE id = ?", (loop,)).fetchone()
     if row is None:
-        raise UsageError(f"there is no loop {loop!r}; `ringfence loop ls` shows them")
+        raise NotFound(f"there is no loop {loop!r}; `ringfence loop ls` shows them")
     return LoopRow(**{**_values_of("loops", LoopRow, row), "state": LoopState(row["state"])})
 
 

@@ -109,7 +109,7 @@ def test_lists_are_paged_and_filtered(client: TestClient):
 
 
 _REFUSED = {
-    "unknown agent": ("POST", "/v1/agents/b/jobs", {}, 400, "there is no agent 'b'"),
+    "unknown agent": ("POST", "/v1/agents/b/jobs", {}, 404, "there is no agent 'b'"),
     "no prompt": ("POST", "/v1/agents/mute/jobs", {}, 400, "no prompt of its own"),
     "unknown key": ("POST", "/v1/agents/a/jobs", {"promt": "x"}, 422, "promt"),
     "priority": ("POST", "/v1/agents/a/jobs", {"priority": 5000}, 422, "priority"),
@@ -129,9 +129,9 @@ _REFUSED = {
         400,
         "not a time from 1970",
     ),
-    "page": ("GET", "/v1/jobs?before=nope", None, 400, "there is no job 'nope'"),
-    "unknown job": ("GET", "/v1/jobs/nope", None, 400, "there is no job 'nope'"),
-    "unknown schedule": ("POST", "/v1/schedules/a/none/pause", None, 400, "no schedule 'none'"),
+    "page": ("GET", "/v1/jobs?before=nope", None, 404, "there is no job 'nope'"),
+    "unknown job": ("GET", "/v1/jobs/nope", None, 404, "there is no job 'nope'"),
+    "unknown schedule": ("POST", "/v1/schedules/a/none/pause", None, 404, "no schedule 'none'"),
     "retry with a key": ("POST", "/v1/jobs/x/retry", {"key": "x"}, 422, "key"),
     "unknown path": ("GET", "/v1/nothing", None, 404, "Not Found"),
     "method": ("DELETE", "/v1/status", None, 405, "Method Not Allowed"),
@@ -160,7 +160,7 @@ def test_a_job_that_goes_on_is_not_removed_or_repeated(client: TestClient):
     again = client.post(f"/v1/jobs/{job}/retry", json={}).json()["job"]
     assert (again["parent"], again["trigger"]) == (job, "retry")
     assert client.delete(f"/v1/jobs/{job}").status_code == 200
-    assert client.get(f"/v1/jobs/{job}").status_code == 400
+    assert client.get(f"/v1/jobs/{job}").status_code == 404
 
 
 @pytest.mark.slow

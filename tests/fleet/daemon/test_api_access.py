@@ -89,7 +89,7 @@ def test_each_route_declares_one_scope(name: str):
 def test_runs_of_the_machine_are_for_its_owner(client: TestClient, daemon: Daemon, path: str):
     """Over TCP, runs and loops outside the fleet are shown to tokens of scope `admin` only."""
     statuses = [client.get(path, headers=_token(daemon, scope)).status_code for scope in SCOPES]
-    assert statuses == [403, 403, 400 if path.endswith(("x", "events")) else 200]
+    assert statuses == [403, 403, 404 if path.endswith(("x", "events")) else 200]
 
 
 @pytest.mark.parametrize("action", ["apply", "undo"])

@@ -264,7 +264,7 @@ def test_a_schedule_runs_now(client: TestClient):
     assert (created.status_code, job["trigger"], job["trigger_name"]) == (201, "schedule", "hourly")
     assert job["prompt"] == "look"
     assert client.get("/v1/schedules").json() == before
-    assert client.post("/v1/schedules/a/none/run").status_code == 400
+    assert client.post("/v1/schedules/a/none/run").status_code == 404
     client.post("/v1/schedules/a/hourly/pause")
     paused = {each["name"]: each for each in client.get("/v1/schedules").json()}["hourly"]
     assert (paused["is_paused"], paused["next_at"]) == (True, None)

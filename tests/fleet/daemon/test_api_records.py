@@ -119,7 +119,7 @@ def test_single_runs_are_shown_and_undone(crew: FleetFiles):
         assert (applied["state"], (crew.project / "new.txt").exists()) == ("applied", True)
         undone = client.post(f"/v1/runs/{first}/undo", json={}).json()
         assert (undone["state"], (crew.project / "new.txt").exists()) == ("undone", False)
-        assert client.get("/v1/runs/nothing").status_code == 400
+        assert client.get("/v1/runs/nothing").status_code == 404
         assert client.post("/v1/reload").status_code == 503
         assert "ringfence fleet up" in client.post("/v1/reload").json()["error"]["message"]
         assert client.get("/v1/jobs").json() == client.get("/v1/agents").json() == []
@@ -131,7 +131,7 @@ def test_a_record_on_another_machine_is_named(tmp_path: Path):
     daemon = daemon_of(tmp_path)
     client = TestClient(create_local_app(ApiContext.of_daemon(daemon)))
     job = client.post("/v1/agents/a/jobs", json={}).json()["job"]["id"]
-    assert client.get(f"/v1/jobs/{job}/record").status_code == 400
+    assert client.get(f"/v1/jobs/{job}/record").status_code == 404
     assert client.get(f"/v1/jobs/{job}/events").text == ""
 
     async def run() -> None:
@@ -152,7 +152,7 @@ def test_a_record_on_another_machine_is_named(tmp_path: Path):
         refused = client.request(method, f"/v1/jobs/{job}/{path}", json=body)
         assert refused.status_code == 409, path
         assert "is on machine 'east-7'" in refused.json()["error"]["message"]
-    assert client.get(f"/v1/jobs/{job}/record?attempt=2").status_code == 400
+    assert client.get(f"/v1/jobs/{job}/record?attempt=2").status_code == 404
     daemon.database.close()
 
 

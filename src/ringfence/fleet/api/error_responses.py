@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ringfence.errors import ExitCode, InfrastructureFault, RingfenceError, UsageError
+from ringfence.errors import ExitCode, InfrastructureFault, NotFound, RingfenceError, UsageError
 from ringfence.fleet.client import NoDaemon
 from ringfence.fleet.queries.models import ResponseModel
 
@@ -32,12 +32,13 @@ class Refusal(ResponseModel):
 
 BODY_BYTES = 8 * 1024 * 1024
 """Size limit of a request: a prompt of a million characters, each written as an escape, and some more."""
-_STATUS = {NoDaemon: 503, UsageError: 400, InfrastructureFault: 503}
+_STATUS = {NoDaemon: 503, NotFound: 404, UsageError: 400, InfrastructureFault: 503}
 _MAX_SHOWN = 200
 _REFUSALS = {
-    400: "The request is invalid: the object does not exist, or its state does not permit the operation.",
+    400: "The request is invalid: a value makes no sense, or the object's state does not permit the operation.",
     401: "Over TCP: no access token, or a wrong or expired one.",
     403: "The token's scope does not suffice, or the request comes from a page of another site.",
+    404: "There is no such object.",
     409: "Policy or the configuration refuses the request, the data is on another machine, or what was shown is old.",
     413: "The body is too long.",
     415: "The body is not of the type `application/json`.",

@@ -8,7 +8,7 @@ import anyio
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
-from ringfence.errors import UsageError
+from ringfence.errors import NotFound, UsageError
 from ringfence.fleet.api.access import ACT, ADMIN, READ, Sender
 from ringfence.fleet.api.context import Context, FleetData, RunningDaemon
 from ringfence.fleet.api.records import (
@@ -239,7 +239,7 @@ async def _record_of(source: FleetSource, reference: str, attempt: int | None) -
     found = await find_job_record(source, job, attempt)
     if found is None:
         yet = "" if job.state.is_terminal else " yet"
-        raise UsageError(f"job {job.id!r} has no record{yet}: it is {job.state.value}")
+        raise NotFound(f"job {job.id!r} has no record{yet}: it is {job.state.value}")
     return found
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from ringfence.errors import UsageError
+from ringfence.errors import NotFound
 from ringfence.fleet.api.access import ACT, ADMIN, READ
 from ringfence.fleet.api.context import Context, FleetData, RunningDaemon
 from ringfence.fleet.queries.jobs import describe_job
@@ -56,5 +56,5 @@ async def pause(agent: str, name: str, action: Literal["pause", "resume"], daemo
         raise _unknown(agent, name)
 
 
-def _unknown(agent: str, name: str) -> UsageError:
-    return UsageError(f"agent {agent!r} has no schedule {name!r}; `ringfence fleet schedules ls` lists them")
+def _unknown(agent: str, name: str) -> NotFound:
+    return NotFound(f"agent {agent!r} has no schedule {name!r}; `ringfence fleet schedules ls` lists them")

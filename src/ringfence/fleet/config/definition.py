@@ -9,7 +9,7 @@ from ringfence.config.document import Document, KeyPath, Origin
 from ringfence.config.layer import Merged
 from ringfence.config.names import nearest
 from ringfence.config.trust import is_trusted
-from ringfence.errors import RingfenceError, UsageError
+from ringfence.errors import NotFound, RingfenceError
 from ringfence.fleet.config.model import AgentSettings, FleetSettings
 from ringfence.fleet.herdctl.conversion import Note
 
@@ -64,13 +64,13 @@ class Fleet:
         """Return an agent.
 
         Raises:
-            UsageError: There is no agent of this name.
+            NotFound: There is no agent of this name.
         """
         found = self.agents.get(name)
         if found is None:
             guess = nearest(name, self.agents)
             hint = f"did you mean {guess!r}?" if guess else f"there are: {', '.join(self.agents) or 'none'}"
-            raise UsageError(f"there is no agent {name!r}; {hint}")
+            raise NotFound(f"there is no agent {name!r}; {hint}")
         return found
 
     def untrusted(self) -> list[Path]:

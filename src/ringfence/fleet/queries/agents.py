@@ -5,7 +5,7 @@ from typing import Any
 
 from ringfence.config.document import KeyPath
 from ringfence.config.names import nearest
-from ringfence.errors import UsageError
+from ringfence.errors import NotFound
 from ringfence.fleet.config.definition import Agent
 from ringfence.fleet.config.difference import explicit_values
 from ringfence.fleet.config.model import (
@@ -54,7 +54,7 @@ async def show_agent(source: FleetSource, name: str) -> AgentDetail:
     """An agent with its configuration.
 
     Raises:
-        UsageError: There is no such agent.
+        NotFound: There is no such agent.
         InfrastructureFault: The database cannot be read.
     """
     counts, blockers = await source.counts(), await source.read_blockers()
@@ -63,7 +63,7 @@ async def show_agent(source: FleetSource, name: str) -> AgentDetail:
     elif name not in counts.states:
         guess = nearest(name, counts.states)
         hint = f"did you mean {guess!r}?" if guess else "`ringfence fleet agents ls` lists them"
-        raise UsageError(f"there is no agent {name!r}; {hint}")
+        raise NotFound(f"there is no agent {name!r}; {hint}")
     states = await AgentStates(source.database).all()
     schedules = await list_schedules(source, name)
     return AgentDetail(

@@ -13,7 +13,7 @@ import msgspec
 from anyio.lowlevel import RunVar
 from sqlalchemy import select
 
-from ringfence.errors import RecordError, RingfenceError, UsageError
+from ringfence.errors import NotFound, RecordError, RingfenceError
 from ringfence.events import WorkExported
 from ringfence.fleet.queries.patches import PatchFile, read_files, read_lines
 from ringfence.fleet.queries.record_models import (
@@ -87,7 +87,7 @@ async def find_job_record(source: FleetSource, job: Job, number: int | None = No
         number: The number of the attempt; None: the last one.
 
     Raises:
-        UsageError: There is no such attempt.
+        NotFound: There is no such attempt.
         RecordElsewhere: The record is on another machine.
         RecordError: The record was removed, or its copy cannot be used.
         InfrastructureFault: The database or the record store cannot be read.
@@ -98,7 +98,7 @@ async def find_job_record(source: FleetSource, job: Job, number: int | None = No
     if row is None and number is None:
         return None
     if row is None:
-        raise UsageError(f"job {job.id!r} has no attempt {number}; it has {job.attempt}")
+        raise NotFound(f"job {job.id!r} has no attempt {number}; it has {job.attempt}")
     run_id, host = row["run_id"], row["host"]
     if run_dir(run_id).is_dir():
         return FoundRecord(run_dir(run_id), is_here=True, host=host)
@@ -120,7 +120,8 @@ async def find_run(reference: str) -> FoundRecord:
         reference: The run's id, or the beginning of the id or of its last eight digits.
 
     Raises:
-        UsageError: No run matches, or several do.
+        NotFound: No run matches.
+        UsageError: Several runs match.
     """
     path = await anyio.to_thread.run_sync(resolve, reference)
     return FoundRecord(path, is_here=True, host=socket.gethostname())

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, insert, select
 
-from ringfence.errors import PolicyRefused, UsageError
+from ringfence.errors import NotFound, PolicyRefused
 from ringfence.events import JSONObject, QuestionAnswered
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import Job, milliseconds, moment
@@ -69,13 +69,13 @@ class Grants:
         """Remove a rule that an agent was granted; attempts that have begun keep it.
 
         Raises:
-            UsageError: There is no such grant.
+            NotFound: There is no such grant.
         """
 
         def act(connection: Connection) -> AgentGrant:
             found = next((each for each in _agent_grants(connection, None) if each.id == grant_id), None)
             if found is None:
-                raise UsageError(f"there is no grant {grant_id!r}; `ringfence inbox grants` lists them")
+                raise NotFound(f"there is no grant {grant_id!r}; `ringfence inbox grants` lists them")
             rule = _stored(found.kind, found.rule)
             connection.execute(delete(GRANTS).where(GRANTS.c.agent == found.agent, GRANTS.c.rule == rule))
             return found

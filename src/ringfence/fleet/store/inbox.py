@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
-from ringfence.errors import PolicyRefused, UsageError
+from ringfence.errors import NotFound, PolicyRefused, UsageError
 from ringfence.events import JSONObject, QuestionAnswered
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.grants import add_agent_grant_in, add_job_grant_in
@@ -141,7 +141,7 @@ class Inbox:
         """One question.
 
         Raises:
-            UsageError: There is none.
+            NotFound: There is none.
         """
         return await self._database.read(lambda connection: _get_in(connection, entry_id))
 
@@ -167,7 +167,8 @@ class Inbox:
 
         Raises:
             AlreadyAnswered: The question was already answered or closed.
-            UsageError: There is no such question, or the answer lacks a required reply, or its scope does not fit.
+            NotFound: There is no such question.
+            UsageError: The answer lacks a required reply, or its scope does not fit.
             PolicyRefused: The question's rule cannot be granted, or is not the one that the person saw.
         """
         if len(reply) > MAX_REPLY_CHARS:
@@ -249,7 +250,7 @@ def _lock(connection: Connection, entry_id: str) -> Entry:
 def _get_in(connection: Connection, entry_id: str) -> Entry:
     row = connection.execute(select(INBOX).where(INBOX.c.id == entry_id)).mappings().first()
     if row is None:
-        raise UsageError(f"there is no question {entry_id!r}; `ringfence inbox` lists them")
+        raise NotFound(f"there is no question {entry_id!r}; `ringfence inbox` lists them")
     return _entry(row)
 
 

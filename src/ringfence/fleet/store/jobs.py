@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, RowMapping, Select, bindparam, delete, insert, select, update
 
-from ringfence.errors import UsageError
+from ringfence.errors import NotFound, UsageError
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.insertion import DuplicateKey, QueueFull, find_by_key_in, insert_in
 from ringfence.fleet.store.job import (
@@ -70,7 +70,8 @@ class Jobs:
         """The job whose id is, or ends in, a reference.
 
         Raises:
-            UsageError: No job matches, or several do.
+            NotFound: No job matches.
+            UsageError: Several jobs match.
         """
 
         def act(connection: Connection) -> list[Job]:
@@ -82,7 +83,7 @@ class Jobs:
 
         found = await self._database.read(act) if reference else []
         if not found:
-            raise UsageError(f"there is no job {reference!r}; `ringfence job ls` lists them")
+            raise NotFound(f"there is no job {reference!r}; `ringfence job ls` lists them")
         if len(found) > 1:
             raise UsageError(f"several jobs end in {reference!r}; give more of the id")
         return found[0]
@@ -169,7 +170,8 @@ class Jobs:
         """Cancel a job: at once unless it runs, otherwise through its worker, which learns of it as it reports usage.
 
         Raises:
-            UsageError: There is no such job, or it has ended.
+            NotFound: There is no such job.
+            UsageError: It has ended.
         """
 
         def act(connection: Connection) -> Job:
@@ -178,7 +180,7 @@ class Jobs:
                 return asked
             job = get_in(connection, job_id)
             if job is None:
-                raise UsageError(f"there is no job {job_id!r}; `ringfence job ls` lists them")
+                raise NotFound(f"there is no job {job_id!r}; `ringfence job ls` lists them")
             raise UsageError(f"job {job_id!r} has ended: {job.state.value}; there is nothing to cancel")
 
         return await self._database.write(act)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from ringfence.errors import UsageError
+from ringfence.errors import NotFound, UsageError
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import milliseconds, moment
 from ringfence.fleet.store.jobs import now_ms
@@ -85,11 +85,11 @@ class Tokens:
         """Remove a token; from then on it is rejected.
 
         Raises:
-            UsageError: There is no token of this name.
+            NotFound: There is no token of this name.
         """
         query = delete(TOKENS).where(TOKENS.c.name == name)
         if not await self._database.write(lambda connection: connection.execute(query).rowcount):
-            raise UsageError(f"there is no token {name[:80]!r}; `ringfence fleet token ls` lists them")
+            raise NotFound(f"there is no token {name[:80]!r}; `ringfence fleet token ls` lists them")
 
     async def find(self, token: str) -> TokenState | None:
         """The valid token with this secret; None if there is none, or it has expired."""

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
-from ringfence.errors import UsageError
+from ringfence.errors import NotFound, UsageError
 from ringfence.fleet.store.database import Database
 from ringfence.fleet.store.job import moment
 from ringfence.fleet.store.jobs import now_ms
@@ -96,7 +96,8 @@ class Workers:
             is_draining: Whether the workers drain.
 
         Raises:
-            UsageError: There is no such worker or machine, or several workers' ids begin with the reference.
+            NotFound: There is no such worker or machine.
+            UsageError: Several workers' ids begin with the reference.
         """
 
         def act(connection: Connection) -> list[WorkerState]:
@@ -113,7 +114,8 @@ class Workers:
         """Remove dead workers. Live ones are stopped by `fleet down` on their own machine, or by SIGTERM.
 
         Raises:
-            UsageError: There is no such worker or machine, or it is alive.
+            NotFound: There is no such worker or machine.
+            UsageError: It is alive.
         """
 
         def act(connection: Connection) -> list[WorkerState]:
@@ -156,7 +158,7 @@ def _ids_in(connection: Connection, reference: str) -> list[str]:
         return of_host
     found = [row.id for row in rows if reference and row.id.startswith(reference)]
     if not found:
-        raise UsageError(
+        raise NotFound(
             f"there is no worker or machine {reference!r}; `ringfence fleet workers ls` lists them"
         )
     if len(found) > 1:
