@@ -3,6 +3,8 @@
 An agent wrote most of it, and nothing here is escaped: what prints it escapes it.
 """
 
+import re
+import shlex
 from datetime import datetime
 from typing import Any
 
@@ -37,7 +39,8 @@ from ringfence.events import (
 from ringfence.frozen import frozen
 from ringfence.journal import UnknownEvent
 
-_MAX_FIELDS = 400
+_MAX_FIELD = 200
+_PLAIN = re.compile(r"[^\s\"=]+")
 UNREACHABLE = 502
 """The status of a connection whose target cannot be reached."""
 
@@ -165,7 +168,7 @@ def _parts(event: Event) -> tuple[str, str, str, str]:
 def _housekeeping(event: Event) -> tuple[str, str, str, str]:
     match event:
         case CommandEnded():
-            title = _ended(safe_json(event.argv), event.exit_code != 0, event.duration_ms)
+            title = _ended(shlex.join(event.argv), event.exit_code != 0, event.duration_ms)
             return title, "", event.stdout + event.stderr, "dim"
         case ClientStarted() | ClientEnded():
             return _client_title(event), "bold", getattr(event, "stderr", ""), "dim"
@@ -294,14 +297,24 @@ def _block(block: Any) -> str:
 
 
 def _fields(fields: Any) -> str:
-    if isinstance(fields, dict):
-        fields = {key: value for key, value in fields.items() if key not in ("event", "origin")}
-    text = safe_json(fields) if fields else ""
-    return (
-        text
-        if len(text) <= _MAX_FIELDS
-        else f"{text[:_MAX_FIELDS]}… ({len(text)} characters; --json has all)"
+    """The fields of an event that are not empty, as `key=value`: objects, lists and texts with spaces as JSON."""
+    if not isinstance(fields, dict):
+        return _shortened(safe_json(fields))
+    shown = {key: value for key, value in fields.items() if key not in ("event", "origin")}
+    return " ".join(
+        f"{key}={_shortened(_field(value))}"
+        for key, value in shown.items()
+        if value not in (None, "", [], {})
     )
+
+
+def _field(value: Any) -> str:
+    return value if isinstance(value, str) and _PLAIN.fullmatch(value) else safe_json(value)
+
+
+def _shortened(text: str) -> str:
+    cut = f"{text[:_MAX_FIELD]}… ({len(text)} characters; --json has all)"
+    return text if len(text) <= _MAX_FIELD else cut
 
 
 def _counted(number: int, noun: str) -> str:
