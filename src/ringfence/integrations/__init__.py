@@ -1,0 +1,1 @@
+"""What connects Ringfence with other tools: one module or package for each."""

@@ -1,0 +1,1 @@
+"""Statements about runs that others can verify: signed, anchored, attached to commits."""
