@@ -32,7 +32,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Records": ("runs", "session"),
     "Loops": ("loop",),
     "Fleets": ("fleet", "job", "inbox"),
-    "Setup": ("init", "sandbox", "image", "config", "doctor", "serve", "gc", "help"),
+    "Setup": ("init", "sandbox", "image", "config", "doctor", "serve", "mcp", "gc", "help"),
 }
 """The headings of `ringfence --help`."""
 
@@ -176,6 +176,7 @@ COMMANDS: Mapping[str, Entry] = {
     "config secrets test": Entry("config.secrets:try_secret", "Test whether a secret can be resolved."),
     "doctor": Entry("doctor:doctor", "Check this machine: try escapes, and say what is missing."),
     "serve": Entry("serve:serve", "Show the dashboard in a browser."),
+    "mcp": Entry("mcp:mcp", "Serve sandboxes to an MCP client on stdin and stdout."),
     "gc": Entry("gc:gc", "Clean up after dead processes, and remove old runs."),
     "help": Entry("help:help_", "Show the help of a command, or a page about a topic."),
 }

@@ -1,0 +1,83 @@
+"""`ringfence mcp`: serves sandboxes to an MCP client."""
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ringfence.cli import options
+from ringfence.cli.options import takes_settings
+from ringfence.cli.settings import check_directory, duration_of, load_settings, warn_about
+
+if TYPE_CHECKING:
+    from ringfence.integrations.mcp.registry import ServerOptions
+
+
+@takes_settings(
+    "sandbox", "image", "engine", "mode", "memory", "cpus", "pids", "disk", "timeout", "soft_limits", "setup",
+    "forward", "allow", "env", "auth", "label",
+)  # fmt: skip
+def mcp(
+    *,
+    workspace: options.WorkspaceOption = Path(),
+    allow_dir: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--allow-dir",
+            metavar="DIR",
+            help="Let clients name workspaces in this directory; repeatable. Default: the workspace.",
+        ),
+    ] = None,
+    max_sandboxes: Annotated[
+        int, typer.Option("--max-sandboxes", min=1, max=100, metavar="N", help="Open sandboxes per session.")
+    ] = 8,
+    max_processes: Annotated[
+        int, typer.Option("--max-processes", min=1, max=100, metavar="N", help="Processes per sandbox.")
+    ] = 16,
+    idle: Annotated[
+        str, typer.Option("--idle", metavar="TIME", help="Close a sandbox after this time without a call.")
+    ] = "30m",
+    **settings: Any,
+) -> None:
+    """Serve sandboxes to an MCP client on stdin and stdout.
+
+    Each sandbox is a recorded run on a private copy of the workspace; its changes wait for `ringfence apply`.
+    """
+    import anyio
+
+    from ringfence.integrations.mcp.registry import ServerOptions
+
+    warn_about(load_settings(workspace, **settings))
+    for directory in allow_dir or ():
+        check_directory(directory)
+    place = Path(os.path.realpath(workspace))
+    served = ServerOptions(
+        workspace=place,
+        allowed=[Path(os.path.realpath(each)) for each in allow_dir or [place]],
+        load=partial(load_settings, **settings),
+        max_sandboxes=max_sandboxes,
+        max_processes=max_processes,
+        idle_s=duration_of("--idle", idle),
+    )
+    anyio.run(_serve, served)
+
+
+async def _serve(served: "ServerOptions") -> None:
+    """Serve until the client or a signal ends the session; then the sandboxes end and their records are sealed."""
+    import anyio
+
+    from ringfence.cli.run.execution import handle_interrupts
+    from ringfence.integrations.mcp.registry import SandboxRegistry
+    from ringfence.integrations.mcp.server import serve_stdio
+
+    async with anyio.create_task_group() as tasks:
+        registry = SandboxRegistry(served, tasks)
+        serving = anyio.CancelScope()
+        await tasks.start(handle_interrupts, serving.cancel)
+        with serving:
+            await serve_stdio(registry)
+        with anyio.CancelScope(shield=True):
+            await registry.close_all("its session ended")
+        tasks.cancel_scope.cancel()

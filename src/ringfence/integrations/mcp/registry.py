@@ -1,0 +1,204 @@
+"""The sandboxes of all sessions: who may use which, how many there may be, and on which directories."""
+
+import os
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from ringfence.errors import PolicyRefused, RingfenceError, UsageError
+from ringfence.escape import visible
+from ringfence.frozen import frozen
+from ringfence.integrations.mcp.arguments import OpenArguments
+from ringfence.integrations.mcp.sandbox import HeldSandbox
+from ringfence.job.credentials import with_credentials
+from ringfence.job.interrupted_runs import recover_runs
+from ringfence.job.outcome import outcome_of
+from ringfence.job.request import CustomWork, RunRequest
+from ringfence.job.resolution import command_request
+from ringfence.job.run import JobRun
+
+if TYPE_CHECKING:
+    from ringfence.config import Effective
+
+_MAX_ENDED = 100
+"""Ended sandboxes that a session can still name."""
+_MAX_CLIENT_CHARS = 100
+
+
+@frozen
+class ServerOptions:
+    """What the command line allows the clients of a server."""
+
+    workspace: Path
+    """The directory of a sandbox for which the client names none."""
+    allowed: Sequence[Path]
+    """Directories below which a client may name a workspace, resolved."""
+    load: Callable[[Path], "Effective"]
+    """Loads the configuration for a workspace."""
+    max_sandboxes: int = 8
+    """Open sandboxes of one session."""
+    max_processes: int = 16
+    """Running processes of one sandbox."""
+    idle_s: float = 1800.0
+    allows_apply: bool = False
+    """Whether a client may apply changes to the workspace itself, without a person."""
+
+
+class SandboxRegistry:
+    """Opens sandboxes and finds them by handle.
+
+    Args:
+        options: What is allowed.
+        tasks: In which the runs of the sandboxes work.
+    """
+
+    def __init__(self, options: ServerOptions, tasks: TaskGroup) -> None:
+        self.options = options
+        self._tasks = tasks
+        self._held: dict[str, HeldSandbox] = {}
+
+    def of(self, owner: str) -> list[HeldSandbox]:
+        """All sandboxes that a session opened, the oldest first; of those that have ended, the last hundred."""
+        return [held for held in self._held.values() if held.owner == owner]
+
+    def find(self, handle: str, owner: str) -> HeldSandbox:
+        """Find a sandbox of a session.
+
+        Raises:
+            UsageError: The session has none of this handle. A handle of another session gives the same error.
+        """
+        held = self._held.get(handle)
+        if held is None or held.owner != owner:
+            raise UsageError(
+                f"there is no sandbox {handle!r}; sandbox_list lists yours, sandbox_open opens one"
+            )
+        return held
+
+    async def open(self, owner: str, client: str, arguments: OpenArguments) -> HeldSandbox:
+        """Open a sandbox for a session, and return it when it can be used.
+
+        Raises:
+            UsageError: The session has as many as it may have, or the workspace cannot be used.
+            PolicyRefused: The workspace is in no allowed directory, or the configuration is refused.
+            RingfenceError: The sandbox could not be started.
+        """
+        held = self._reserve(owner, arguments)
+        try:
+            request, effective = await self._request(held.workspace, client, arguments)
+        except BaseException:
+            self._held.pop(held.handle)
+            raise
+        self._tasks.start_soon(self._run, held, request, effective)
+        try:
+            await held.ready.wait()
+        except anyio.get_cancelled_exc_class():
+            held.close("its client no longer waits for it")
+            raise
+        if not held.is_open:
+            self._held.pop(held.handle, None)
+            raise held.failure or RingfenceError(f"the sandbox could not be opened: {held.end_reason}")
+        return held
+
+    def _reserve(self, owner: str, arguments: OpenArguments) -> HeldSandbox:
+        """Take a place for a sandbox; nothing is awaited between the check and that."""
+        options, mine = self.options, self.of(owner)
+        if sum(not held.over.is_set() for held in mine) >= options.max_sandboxes:
+            raise UsageError(
+                f"{options.max_sandboxes} sandboxes are open, the most that a session may have; close one first"
+            )
+        ended = [held for held in mine if held.over.is_set()]
+        for held in ended[: max(0, len(ended) - _MAX_ENDED + 1)]:
+            del self._held[held.handle]
+        workspace = self._workspace(arguments.workspace)
+        idle_s = min(arguments.idle_s or options.idle_s, options.idle_s)
+        held = HeldSandbox(
+            f"sandbox-{secrets.token_hex(16)}",
+            owner,
+            workspace,
+            idle_s=idle_s,
+            max_processes=options.max_processes,
+        )
+        self._held[held.handle] = held
+        return held
+
+    def _workspace(self, named: str | None) -> Path:
+        """The directory to work on, without links.
+
+        Raises:
+            PolicyRefused: It is in no allowed directory.
+            UsageError: It does not exist.
+        """
+        if named is None:
+            return self.options.workspace
+        try:
+            found = Path(os.path.realpath(self.options.workspace / named, strict=True))
+        except (OSError, ValueError):
+            found = None
+        allowed = self.options.allowed
+        if found is None or not any(found.is_relative_to(directory) for directory in allowed):
+            # One answer for both, so that a client cannot learn which directories exist.
+            raise PolicyRefused(
+                f"workspace {named!r} is not a directory in {', '.join(map(repr, map(str, allowed)))}; "
+                "`ringfence mcp --allow-dir DIR` allows another one",
+                rule="mcp-workspace",
+            )
+        return found
+
+    async def _request(
+        self, workspace: Path, client: str, arguments: OpenArguments
+    ) -> "tuple[RunRequest, Effective]":
+        """The request of a sandbox's run; the arguments of the client only tighten it."""
+        effective = await anyio.to_thread.run_sync(self.options.load, workspace)
+        request = command_request(("mcp",), workspace, effective, purpose="exec")
+        limit_s = min(
+            (each for each in (request.wall_clock_s, arguments.timeout_s) if each is not None), default=None
+        )
+        mode = "read_only" if arguments.read_only else request.spec.mode or "clone"
+        name = visible(client, one_line=True)[:_MAX_CLIENT_CHARS]
+        return (
+            replace(
+                request,
+                work=CustomWork(f"sandbox of the MCP client {name}", runtime="mcp"),
+                spec=request.spec.model_copy(update={"mode": mode}),
+                wall_clock_s=limit_s,
+            ),
+            effective,
+        )
+
+    async def _run(self, held: HeldSandbox, request: RunRequest, effective: "Effective") -> None:
+        """The run of a sandbox, from its start to its sealed record."""
+        result = failure = None
+        try:
+            store = await recover_runs(log)
+            async with with_credentials(request, effective, log) as complete:
+                held.job = JobRun(complete.running(held.hold), store=store)
+                result = await held.job.run()
+        except RingfenceError as exc:
+            failure = exc
+        except Exception as exc:  # noqa: BLE001 -- the boundary of a sandbox: the others go on
+            failure = RingfenceError(outcome_of(exc).reason)
+        finally:
+            held.finish(result, failure)
+        for line in result.problems if result is not None else (str(failure),):
+            log(line)
+
+    async def close_all(self, reason: str, owner: str | None = None) -> None:
+        """Close all sandboxes, or those of a session, and wait until their records are sealed."""
+        held = [each for each in self._held.values() if owner in (None, each.owner)]
+        for each in held:
+            each.close(reason)
+        for each in held:
+            await each.over.wait()
+
+
+def log(line: str) -> None:
+    """Write a line to the log of the server, which is its stderr: stdout is for the protocol alone."""
+    sys.stderr.write(f"ringfence: {visible(line, one_line=True)}\n")
+    sys.stderr.flush()
