@@ -229,6 +229,8 @@ class CheckpointCreated(Event, frozen=True, kw_only=True, tag="checkpoint.create
     when: str
     files: int
     duration_ms: float
+    tree: str = ""
+    """Git's id of its tree; empty in records of earlier versions."""
 
 
 class MessageSent(Event, frozen=True, kw_only=True, tag="message.sent"):

@@ -146,6 +146,7 @@ def checkpoint_created(checkpoint: Snapshot, when: str) -> CheckpointCreated:
         when=when,
         files=checkpoint.files,
         duration_ms=round(checkpoint.duration_ms, 3),
+        tree=checkpoint.tree,
     )
 
 

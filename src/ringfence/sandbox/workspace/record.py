@@ -46,6 +46,9 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None = None
     """Snapshot after the run; None if it did not end in order."""
     base_commit: str | None = None
+    """The commit of HEAD before the run."""
+    repository: str = ""
+    """The address of the remote `origin`, without credentials; empty if there is none."""
     refs: dict[str, str] = {}
     """Refs made in the user's repository."""
     clone: str | None = None

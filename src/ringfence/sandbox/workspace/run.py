@@ -30,7 +30,7 @@ from ringfence.sandbox.workspace.git.commits import (
     has_new_commits,
     import_commits,
 )
-from ringfence.sandbox.workspace.git.layout import has_git, read_small
+from ringfence.sandbox.workspace.git.layout import has_git, read_origin, read_small
 from ringfence.sandbox.workspace.git.merge import select_differing
 from ringfence.sandbox.workspace.git.private import PrivateGit
 from ringfence.sandbox.workspace.open import Workspace
@@ -337,6 +337,7 @@ async def prepare(
         before=before.id,
         start=own_start.id if own_start else None,
         base_commit=repositories[0].refs.head_commit() if repositories else None,
+        repository=await workspace.owner.call(partial(_origin_of, repositories)),
         clone=str(source) if workspace.mode == "clone" else None,
         git_present=has_git(workspace.path),
         notes=[
@@ -351,6 +352,11 @@ async def prepare(
     save_record(run_dir, record)
     # The list of files is no longer needed, and would be kept in memory for as long as the run lasts.
     return RunWorkspace(workspace, replace(before, covered=None), record, run_dir)
+
+
+def _origin_of(repositories: Collection[PrivateGit]) -> str:
+    """The address that the workspace's own repository was cloned from; empty without one."""
+    return next((read_origin(each.layout.common) for each in repositories if not each.place), "")
 
 
 async def _links_note(workspace: Workspace, before: Snapshot) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from ringfence.sandbox.workspace.tree import Tree
 
 _SMALL = 1024**2
 _MAX_DATABASES = 16
+_LONGEST_ADDRESS = 1000
 _IN_DATABASE = re.compile(
     r"[0-9a-f]{2}|pack|info|tmp_\w{1,64}|incoming-\w{1,64}|tmp_objdir-[\w-]{1,64}|[\w-]{1,64}\.lock"
 )
@@ -215,6 +216,32 @@ def read_config(directory: Path, name: bytes = b"config") -> dict[str, str]:
         if pair and section:
             settings[f"{section}.{pair[1].lower()}"] = _plain_value(pair[2])
     return settings
+
+
+def read_origin(directory: Path) -> str:
+    """The address of the remote `origin` in a git directory's configuration, without credentials; empty if it has none.
+
+    A path on this machine is no address. Includes are not followed.
+    """
+    address, is_origin = "", False
+    for raw in (read_small(directory, b"config") or b"").decode("utf-8", "replace").splitlines():
+        line = raw.strip()
+        if line.startswith("["):
+            is_origin = re.fullmatch(r'\[\s*remote\s+"origin"\s*\]', line, re.IGNORECASE) is not None
+        elif is_origin and (pair := re.fullmatch(r"url\s*=\s*(.*)", line, re.IGNORECASE)):
+            address = address or _plain_value(pair[1])
+    return _public_address(address)
+
+
+def _public_address(text: str) -> str:
+    """The address of a repository without user, password, query and fragment; empty for anything else."""
+    found = re.fullmatch(
+        r"(https?|ssh|git)://(?:[^/?#@]*@)?([A-Za-z0-9.-]+(?::\d{1,5})?)(/[!-\"$->@-~]*)?(?:[?#].*)?", text
+    )
+    if found is not None:
+        return f"{found[1]}://{found[2]}{found[3] or ''}"[:_LONGEST_ADDRESS]
+    short = re.fullmatch(r"(?:[^/:@]+@)?([A-Za-z0-9][A-Za-z0-9.-]+):([!-\"$-9;->@-~][!-\"$->@-~]*)", text)
+    return f"ssh://{short[1]}/{short[2].lstrip('/')}"[:_LONGEST_ADDRESS] if short else ""
 
 
 def read_effective_config(layout: GitLayout) -> dict[str, str]:
