@@ -91,23 +91,48 @@ def _show_commits(record: "WorkRecord", *, raw: bool) -> None:
         show_committed(files if patch is None else [file for file in files if file.is_earlier])
 
 
-def apply(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOption = False) -> None:
+def apply(
+    run: RunArgument = "last",
+    *,
+    force: _Force = False,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="Commit the changes, and only them, on your branch.")
+    ] = False,
+    message: Annotated[
+        str | None, typer.Option("--message", "-m", metavar="TEXT", help="Message of the commit.")
+    ] = None,
+    everywhere: AllOption = False,
+) -> None:
     """Apply a run's changes to the workspace.
 
-    Applies the changes of a private copy, or changes that were undone.
+    Applies the changes of a private copy, or changes that were undone. With --commit they are committed as you, without
+    running hooks; refused if changes are staged, or the run changed files that had changes of yours.
     """
     import anyio
 
+    from ringfence.cli.changes.commit import apply_and_commit
     from ringfence.job.changes import mark_applied
     from ringfence.journal import run_dir
     from ringfence.sandbox.workspace.record import apply_run
 
+    if force and commit:
+        raise UsageError(
+            "--force overwrites your changes, and --commit commits none of yours; give one of them"
+        )
+    if message is not None and not commit:
+        raise UsageError("--message is the message of a commit; add --commit")
     record, state = _load(run, "apply", everywhere=everywhere)
+    made = None
     with _named_next_step(record, "apply"):
-        restored = anyio.run(partial(apply_run, record, state, force=force))
+        if commit:
+            restored, made = anyio.run(partial(apply_and_commit, record, state, message=message))
+        else:
+            restored = anyio.run(partial(apply_run, record, state, force=force))
     mark_applied(run_dir(record.run))
     report_restored("apply", "applied", restored)
     _report_overwritten(restored, record, "undo")
+    if made is not None:
+        typer.echo(f"committed: {made.id[:12]} on {made.ref.removeprefix('refs/heads/')}", err=True)
 
 
 def undo(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOption = False) -> None:

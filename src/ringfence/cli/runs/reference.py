@@ -58,7 +58,7 @@ def chosen_change(reference: str, *, everywhere: bool = False) -> Path:
     from ringfence.sandbox.workspace.record import has_record
 
     path = chosen_run(reference, everywhere=everywhere)
-    place, task = _workspace(path) if has_record(path) else "no workspace", _task(path)
+    place, task = _workspace(path) if has_record(path) else "no workspace", task_of(path)
     typer.echo(visible(f"run {path.name}  {place}  {task}".rstrip(), one_line=True), err=True)
     return path
 
@@ -175,7 +175,8 @@ def _loop_of(path: Path) -> str | None:
     return created.session_id if created is not None and created.runtime == "loop" else None
 
 
-def _task(path: Path) -> str:
+def task_of(path: Path) -> str:
+    """The task of a run as it was given; empty if it has none."""
     from ringfence.journal import summarize
 
     return summarize(path).prompt

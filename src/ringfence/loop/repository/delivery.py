@@ -67,6 +67,11 @@ class BranchToDeliver:
         """The branch's full name in the user's repository."""
         return f"refs/heads/ringfence/loop-{ref_part(self.origin.loop)}"
 
+    @property
+    def reason(self) -> str:
+        """What the log of a ref that is moved for it holds."""
+        return f"ringfence loop {self.origin.loop[:100]}"
+
 
 async def deliver(to_deliver: BranchToDeliver, source: Source) -> Delivered:
     """Add a loop's commits to the user's objects, and create or move the branch; a second call has no effect.
@@ -88,7 +93,7 @@ async def deliver(to_deliver: BranchToDeliver, source: Source) -> Delivered:
             if why is not None:
                 raise DeliveryRefused(f"the loop's work is not delivered to {str(source.root)!r}: {why}")
             await _check_and_store(to_deliver, source, view)
-            await _set_ref(source, to_deliver.ref, to_deliver.tip, before, loop=to_deliver.origin.loop)
+            await set_ref(source, to_deliver.ref, to_deliver.tip, before, reason=to_deliver.reason)
     return Delivered(_short(to_deliver.ref), to_deliver.tip)
 
 
@@ -215,15 +220,22 @@ async def _known_commits(to_deliver: BranchToDeliver, view: SourceView) -> list[
     return [base] if listed.ok else []
 
 
-async def _set_ref(source: Source, name: str, commit: str, before: str | None, *, loop: str) -> None:
+async def set_ref(source: Source, name: str, commit: str, before: str | None, *, reason: str) -> None:
     """Move or create a ref in the user's repository by compare-and-set.
+
+    Args:
+        source: The repository.
+        name: The ref, in full, or `HEAD` if it is on no branch.
+        commit: What it is set to.
+        before: What it is at; None: it does not exist.
+        reason: What its log holds.
 
     Raises:
         DeliveryRefused: The ref was moved meanwhile, or is locked.
     """
     users = Git(source.layout.directory, actor=source.actor, environment=identity())
     old = before or "0" * (64 if source.object_format == "sha256" else 40)
-    command = ("update-ref", "--no-deref", "-m", f"ringfence loop {loop[:100]}", name, commit, old)
+    command = ("update-ref", "--no-deref", "-m", reason, name, commit, old)
     updated = await users.run(*command, accept=(0, 1, 128))
     if not updated.ok:
         message = updated.stderr.decode("utf-8", "replace").strip()[:300]
@@ -270,7 +282,7 @@ async def _fast_forward(to_deliver: BranchToDeliver, source: Source, branch: str
         with anyio.CancelScope(shield=True):  # files, index and branch change together
             if holder is not None:
                 await _merge_files(source, view, branch, done, holder, to_deliver.git.inherited)
-            await _set_ref(source, branch, done.tip, current, loop=to_deliver.origin.loop)
+            await set_ref(source, branch, done.tip, current, reason=to_deliver.reason)
 
 
 async def _merge_files(
@@ -285,7 +297,7 @@ async def _merge_files(
     advice = f"`git merge --ff-only {done.branch}`"
     if source.is_bare or view.branch != branch:
         raise DeliveryRefused(f"{_short(branch)!r} is checked out in {str(holder)!r}: there, type {advice}")
-    why = await source.actor.call(lambda: _why_not_mergeable(source)) or await _why_converted(
+    why = await source.actor.call(lambda: why_not_mergeable(source)) or await why_converted(
         view.git, done.tip
     )
     if why is not None:
@@ -310,7 +322,7 @@ async def _merge_files(
         )
 
 
-def _why_not_mergeable(source: Source) -> str | None:
+def why_not_mergeable(source: Source) -> str | None:
     """Return why the user's work tree is in no state for a merge by this git; None if it is."""
     for name in _IN_PROGRESS:
         if os.path.lexists(source.layout.directory / name):
@@ -323,7 +335,7 @@ def _why_not_mergeable(source: Source) -> str | None:
     return _converting(attributes, "info/attributes")
 
 
-async def _why_converted(git: Git, tip: str) -> str | None:
+async def why_converted(git: Git, tip: str) -> str | None:
     """Return why git converts files of a commit on checkout, which only the user's own git does correctly."""
     for blob in await list_files(git, tip):
         if is_attributes(_name(blob)):
