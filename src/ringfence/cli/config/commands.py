@@ -161,12 +161,26 @@ def trust(
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The project.")] = Path(),
     *,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there already.")] = False,
+    claude_code: Annotated[
+        bool, typer.Option("--claude-code", help="Instead: deny claude its own tools, in favour of `mcp`.")
+    ] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="With --claude-code: remove what it wrote.")
+    ] = False,
 ) -> None:
     """Write a ringfence.yaml that explains every key.
 
-    Also writes its schema, for editors.
+    Also writes its schema, for editors. With --claude-code: instead adds to the project's .mcp.json and
+    .claude/settings.json what makes claude, started in DIR, work in sandboxes only.
     """
+    if remove and (force or not claude_code):
+        raise UsageError("--remove goes with --claude-code only, and without --force; correct the options")
+    if claude_code:
+        from ringfence.cli.config.claude_code import configure, unconfigure
+
+        unconfigure(_directory(directory)) if remove else configure(_directory(directory), force=force)
+        return
     from ringfence.config.document import PROJECT_FILE_NAME
     from ringfence.config.template import SCHEMA_FILE_NAME, commented_file
     from ringfence.fleet.config.schema import fleet_schema
