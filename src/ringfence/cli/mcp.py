@@ -10,8 +10,11 @@ import typer
 from ringfence.cli import options
 from ringfence.cli.options import takes_settings
 from ringfence.cli.settings import check_directory, duration_of, load_settings, warn_about
+from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from ringfence.integrations.mcp.registry import ServerOptions
 
 
@@ -39,6 +42,18 @@ def mcp(
     idle: Annotated[
         str, typer.Option("--idle", metavar="TIME", help="Close a sandbox after this time without a call.")
     ] = "30m",
+    allow_apply: Annotated[
+        bool,
+        typer.Option("--allow-apply", help="Let clients apply changes to the workspace without a person."),
+    ] = False,
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="[HOST:]PORT", help="Serve HTTP on the loopback instead of stdio."),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="Tokens for --http, one per line; mode 600."),
+    ] = None,
     **settings: Any,
 ) -> None:
     """Serve sandboxes to an MCP client on stdin and stdout.
@@ -60,11 +75,22 @@ def mcp(
         max_sandboxes=max_sandboxes,
         max_processes=max_processes,
         idle_s=duration_of("--idle", idle),
+        allows_apply=allow_apply,
     )
-    anyio.run(_serve, served)
+    if http is None:
+        if token_file is not None:
+            raise UsageError("--token-file is for --http; stdio has no tokens")
+        anyio.run(_serve, served, None)
+        return
+    from ringfence.integrations.mcp.http import TOKEN_VARIABLE, listen, read_tokens
+
+    tokens = read_tokens(token_file, os.environ)
+    os.environ.pop(TOKEN_VARIABLE, None)  # no process that this one starts needs it
+    with listen(http) as listener:
+        anyio.run(_serve, served, (listener, tokens))
 
 
-async def _serve(served: "ServerOptions") -> None:
+async def _serve(served: "ServerOptions", http: "tuple[socket, list[str]] | None") -> None:
     """Serve until the client or a signal ends the session; then the sandboxes end and their records are sealed."""
     import anyio
 
@@ -77,7 +103,12 @@ async def _serve(served: "ServerOptions") -> None:
         serving = anyio.CancelScope()
         await tasks.start(handle_interrupts, serving.cancel)
         with serving:
-            await serve_stdio(registry)
+            if http is None:
+                await serve_stdio(registry)
+            else:
+                from ringfence.integrations.mcp.http import serve_http
+
+                await serve_http(registry, *http)
         with anyio.CancelScope(shield=True):
             await registry.close_all("its session ended")
         tasks.cancel_scope.cancel()

@@ -22,6 +22,7 @@ RESERVED: Mapping[str, str] = {
     "RINGFENCE_STATE_DIR": "Directory of runs, keys and checkpoints, instead of the XDG state directory.",
     "RINGFENCE_HOST": "1: run on the host without a fence, as `sandbox.backend: host` does.",
     "RINGFENCE_MODEL": "The same as RINGFENCE_RUN__MODEL.",
+    "RINGFENCE_MCP_TOKEN": "The token of `ringfence mcp --http`, instead of a file of tokens.",
     "RINGFENCE_TOKEN": "The access token for `--server URL`, instead of the file `token` beside your own file.",
 }
 """Variables that are not keys of the configuration, and their meaning."""

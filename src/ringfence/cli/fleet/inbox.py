@@ -1,7 +1,11 @@
-"""The commands `ringfence inbox`: questions of a fleet's jobs that wait for a person."""
+"""The commands `ringfence inbox`: what waits for a person.
+
+These are questions of a fleet's jobs, and requests of programs on this machine to apply the changes of a run, which need
+no fleet.
+"""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,7 +14,12 @@ from ringfence.cli.output import notify, print_answer
 from ringfence.errors import PolicyRefused, UsageError
 from ringfence.escape import visible
 
-QuestionArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of a question.")]
+if TYPE_CHECKING:
+    from ringfence.job.apply_request import ApplyRequest
+
+QuestionArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="Id of a question, or of a run whose changes wait.")
+]
 _ANSWERS = ("allow", "deny")
 _SCOPES = ("run", "agent")
 
@@ -27,22 +36,47 @@ def ls(
     server: ServerOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List questions that wait for a person."""
-    from ringfence.cli.render.console import print_list
-    from ringfence.fleet.reader import open_reader
+    """List what waits for a person: questions, and changes.
 
-    found = open_reader(server=server).get("inbox", open=None if all_ else "true", agent=agent, limit=limit)
+    Changes are those of runs on this machine that a program, such as an MCP client, requests to apply.
+    """
+    from ringfence.cli.render.console import print_list
+    from ringfence.fleet.client import NoDaemon
+    from ringfence.fleet.reader import open_reader
+    from ringfence.job.apply_request import apply_requests
+
+    requests = [] if server is not None or agent is not None else apply_requests()[:limit]
+    found: list[dict[str, Any]] = []
+    try:
+        found = open_reader(server=server).get(
+            "inbox", open=None if all_ else "true", agent=agent, limit=limit
+        )
+    except NoDaemon:
+        if not requests:
+            raise
     rows = [
         (each["id"], each["agent"], _request_of(each), each["answer"] or _left(each["deadline"]))
         for each in found
     ]
-    print_list({"questions": found}, ("question", "agent", "asks", "state"), rows, json=json)
+    rows += [(each.run[-8:], each.by, _change_of(each), "open") for each in requests]
+    document = {"questions": found, "changes": [_document(each) for each in requests]}
+    print_list(document, ("id", "from", "asks", "state"), rows, json=json)
 
 
 def show(question: QuestionArgument, *, server: ServerOption = None, json: JsonOption = False) -> None:
-    """Show one question."""
+    """Show one question, or one request to apply changes."""
     from ringfence.fleet.reader import open_reader
+    from ringfence.job.apply_request import find_apply_request
 
+    if server is None and (request := find_apply_request(question)) is not None:
+        short = request.run[-8:]
+        lines = [
+            f"{request.by} {_change_of(request)}, since {request.at}",
+            f"look at them: ringfence diff {short}",
+            f"answer it: ringfence inbox answer {short} allow|deny",
+        ]
+        print_answer(_document(request), lines, json=json)
+        return
     found = open_reader(server=server).get("inbox", question)
     print_answer(found, _lines(found), json=json)
 
@@ -58,11 +92,18 @@ def answer(
     server: ServerOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Answer a question: allow or deny."""
+    """Answer a question: allow or deny.
+
+    For the changes of a run, `allow` applies them to the workspace, and `deny` rejects them.
+    """
     from ringfence.fleet.client import FleetClient
     from ringfence.fleet.reader import open_reader
+    from ringfence.job.apply_request import find_apply_request
 
     _check(decision, _ANSWERS, "the answer")
+    if server is None and (request := find_apply_request(question)) is not None:
+        _decide_on(request, decision, json=json)
+        return
     _check(for_, _SCOPES, "--for")
     body = {"answer": decision, "scope": for_, "reply": reply}
     reader = open_reader(server=server)
@@ -71,6 +112,36 @@ def answer(
         notify("no daemon is running; the job continues after `ringfence fleet up`")
     outcome = "continues" if decision == "allow" else "ended as blocked"
     print_answer(found, [f"{found['id']}: {found['answer']}; job {found['job']} {outcome}"], json=json)
+
+
+def _decide_on(request: "ApplyRequest", decision: str, *, json: bool) -> None:
+    """Apply or reject the changes of a run."""
+    from functools import partial
+    from getpass import getuser
+
+    import anyio
+
+    from ringfence.job.changes import apply_changes, reject_changes
+    from ringfence.journal import run_dir
+
+    run = run_dir(request.run)
+    if decision == "allow":
+        restored = anyio.run(apply_changes, run)
+        done = f"applied {len(restored.diff.files)} changed files to {request.workspace}"
+    else:
+        anyio.run(partial(reject_changes, run, by=getuser()))
+        done = "rejected"
+    print_answer({**_document(request), "answer": decision}, [f"{request.run[-8:]}: {done}"], json=json)
+
+
+def _change_of(request: "ApplyRequest") -> str:
+    """What a request asks for."""
+    return f"asks to apply the changes of run {request.run[-8:]} to {request.workspace}"
+
+
+def _document(request: "ApplyRequest") -> dict[str, Any]:
+    """A request, for programs."""
+    return {"run": request.run, "by": request.by, "at": request.at, "workspace": request.workspace}
 
 
 def grants(*, server: ServerOption = None, json: JsonOption = False) -> None:

@@ -58,8 +58,8 @@ class HeldSandbox:
         self.over = anyio.Event()
         """Set when its run has ended and its record is sealed."""
         self.processes: dict[str, HeldProcess] = {}
-        self.patch: bytes = b""
-        """The patch of the last `changes_diff`, of which further pages are read."""
+        self.compared: str | None = None
+        """The snapshot that the last `changes_diff` began with, of which it returns further pages."""
         self.snapshots: dict[str, str] = {}
         """Ids of the snapshots that the client took, by name."""
         self._idle_s = idle_s

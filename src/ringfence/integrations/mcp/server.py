@@ -32,6 +32,8 @@ except ImportError as missing:  # pragma: no cover - the tests' environment has 
     ) from missing
 
 NAME = "ringfence"
+OWNER = "ringfence.owner"
+"""The key of a request's session in its ASGI scope."""
 MAX_MESSAGE_BYTES = 32 * 1024**2
 """The largest message of a client."""
 _MAX_CALLS = 64
@@ -108,8 +110,9 @@ def _refusal(text: str) -> "mcp_types.CallToolResult":
 
 
 def _token_owner(context: "ServerRequestContext[Any]") -> str:
+    """The session that `http.Guard` found for a request."""
     assert context.request is not None
-    return str(context.request.scope["ringfence.owner"])
+    return str(context.request.scope[OWNER])
 
 
 def _client_name(context: "ServerRequestContext[Any]") -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ringfence.frozen import frozen
 from ringfence.integrations.mcp import arguments as given
+from ringfence.integrations.mcp import changes
 from ringfence.integrations.mcp.registry import SandboxRegistry
 from ringfence.integrations.mcp.sandbox import HeldSandbox
 from ringfence.integrations.mcp.text import decode, encode_page
@@ -50,9 +51,18 @@ async def call_tool(
     if not entry.is_inside:
         return await entry.act(registry, caller, parsed)
     assert isinstance(parsed, given.SandboxArguments)
-    held = registry.find(parsed.sandbox, caller.owner)
+    return await _call_inside(registry.find(parsed.sandbox, caller.owner), name, parsed, entry.act)
+
+
+async def _call_inside(
+    held: HeldSandbox,
+    name: str,
+    parsed: given.SandboxArguments,
+    act: Callable[..., Awaitable[dict[str, Any]]],
+) -> dict[str, Any]:
+    """Call a tool in an open sandbox, with a record of the call."""
     recorded = parsed.model_dump(mode="json", exclude={"sandbox"}, exclude_defaults=True)
-    return await held.call(name, recorded, lambda: entry.act(held, parsed))
+    return await held.call(name, recorded, lambda: act(held, parsed))
 
 
 # --- sandboxes
@@ -197,6 +207,23 @@ async def _list_files(held: HeldSandbox, arguments: given.ListFilesArguments) ->
     return {"entries": shown, "total": len(entries), "next_cursor": end if end < len(entries) else None}
 
 
+# --- changes
+
+
+async def _diff(registry: SandboxRegistry, caller: Caller, arguments: given.DiffArguments) -> dict[str, Any]:
+    held = registry.find(arguments.sandbox, caller.owner)
+    if held.is_open:
+        return await _call_inside(held, "changes_diff", arguments, changes.diff)
+    return await changes.diff(held, arguments)
+
+
+async def _apply(
+    registry: SandboxRegistry, caller: Caller, arguments: given.SandboxArguments
+) -> dict[str, Any]:
+    held = registry.find(arguments.sandbox, caller.owner)
+    return await changes.apply(registry.options, caller.client, held)
+
+
 TOOLS: Mapping[str, ToolEntry] = {
     "sandbox_open": ToolEntry(
         "Open a sandbox on a directory, normally on a private copy of it. Returns the handle that the other tools "
@@ -263,5 +290,32 @@ TOOLS: Mapping[str, ToolEntry] = {
         given.ListFilesArguments,
         _list_files,
         is_read_only=True,
+    ),
+    "changes_diff": ToolEntry(
+        "Return what changed in a sandbox since it was opened: the files, and the patch in pages. Works while it is "
+        "open, unless a process runs in it, and after it was closed.",
+        given.DiffArguments,
+        _diff,
+        is_inside=False,
+        is_read_only=True,
+    ),
+    "changes_apply": ToolEntry(
+        "Ask for the changes of a closed sandbox to be applied to the workspace itself. Normally a person decides "
+        "later; the result says whether anything was applied.",
+        given.SandboxArguments,
+        _apply,
+        is_inside=False,
+    ),
+    "snapshot_create": ToolEntry(
+        "Keep the state of a sandbox's files under a name, for snapshot_restore. Files that git ignores are not in it. "
+        "No process may run in the sandbox.",
+        given.SandboxArguments,
+        changes.create_snapshot,
+    ),
+    "snapshot_restore": ToolEntry(
+        "Set the files of a sandbox back to a snapshot; `start` is the state in which it was opened. The state before "
+        "is kept as a new snapshot. No process may run in the sandbox.",
+        given.SnapshotArguments,
+        changes.restore_snapshot,
     ),
 }
