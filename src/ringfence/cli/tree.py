@@ -29,7 +29,7 @@ class Entry:
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Work": ("run", "exec", "shell", "claude", "codex"),
     "Changes": ("diff", "apply", "undo", "checkpoint"),
-    "Records": ("runs", "session"),
+    "Records": ("runs", "attest", "session"),
     "Loops": ("loop",),
     "Fleets": ("fleet", "job", "inbox"),
     "Setup": ("init", "sandbox", "image", "config", "doctor", "serve", "mcp", "gc", "help"),
@@ -38,7 +38,8 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
 
 GROUPS: Mapping[str, str] = {
     "checkpoint": "Keep named states of a workspace and go back to them.",
-    "runs": "List, show, verify, export, stop and remove runs.",
+    "runs": "List, show, verify, attest, export and remove runs.",
+    "attest": "Verify and show attestations of runs.",
     "session": "List, show and follow sessions of the agent CLIs.",
     "loop": "Work through stories test-first, on a branch.",
     "fleet": "Keep agents working on schedules and triggers.",
@@ -75,8 +76,11 @@ COMMANDS: Mapping[str, Entry] = {
     "runs logs": Entry("runs.commands:logs", "Print the events of a run, in order."),
     "runs verify": Entry("runs.commands:verify", "Verify that a record is complete and unchanged."),
     "runs export": Entry("runs.commands:export", "Export a run's session as one JSON document."),
+    "runs attest": Entry("attest:attest", "Sign a statement about a run that others can verify."),
     "runs stop": Entry("runs.commands:stop", "Stop a run that is running in another terminal."),
     "runs rm": Entry("runs.commands:rm", "Remove records of runs that have ended."),
+    "attest verify": Entry("attest:verify", "Verify an attestation, and compare a tree with it."),
+    "attest show": Entry("attest:show", "Print the statement of an attestation, unverified."),
     "session ls": Entry("session:ls", "List sessions of the agent CLIs and of ringfence."),
     "session show": Entry("session:show", "Print the events of a session, in order."),
     "session follow": Entry("session:follow", "Print a session's events as they are written."),

@@ -57,7 +57,7 @@ class Subject(_Part, frozen=True):
 class Run(_Part, frozen=True):
     """The run, and how it ended."""
 
-    id: str
+    id: Annotated[str, msgspec.Meta(pattern="^[0-9A-Za-z-]{1,100}$")]
     state: str
     exit_code: int
     started_at: _Time
@@ -178,7 +178,7 @@ class Journal(_Part, frozen=True):
     """The number of lines, the seal included."""
     head: _Sha256
     """The SHA-256 of the line before the seal; it covers all lines."""
-    sealed_at: str
+    sealed_at: Annotated[str, msgspec.Meta(pattern="^[0-9TZ:.-]{1,40}$")]
     """The time of the seal, as the seal's signature covers it."""
     public_key: _Sha256
     signature: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{128}$")]

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ringfence.errors import AuthenticationFailed, ConfigurationError
+from ringfence.errors import AuthenticationFailed, ConfigurationError, RecordError
 from ringfence.frozen import frozen
 from ringfence.integrations.attestation.envelope import Signature, fingerprint
 from ringfence.integrations.attestation.local_key import openssh_key
@@ -96,8 +96,7 @@ def read_trusted_keys(files: Iterable[Path]) -> tuple[TrustedKey, ...]:
     """Read the keys of all these files.
 
     Raises:
-        ConfigurationError: A file holds no key, or a line of it does not parse.
-        RecordError: A PEM file is not an ed25519 public key.
+        ConfigurationError: A file holds no key, a line of it does not parse, or a PEM file is of another kind of key.
     """
     return tuple(key for file in files for key in _read(file))
 
@@ -116,13 +115,20 @@ def _read(file: Path) -> list[TrustedKey]:
     if "PRIVATE KEY-----" in text:
         raise ConfigurationError("it holds a private key; name the public one (.pub)", file=file)
     if text.lstrip().startswith("-----BEGIN"):
-        return [TrustedKey(openssh_key(read_public_key(file)), str(file))]
+        return [TrustedKey(openssh_key(_read_pem(file)), str(file))]
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
     found = [_parse(line, file, number) for number, line in lines if line and not line.startswith("#")]
     keys = [key for key in found if key is not None]
     if not keys:
         raise ConfigurationError("it holds no public key; name a .pub file or a list of them", file=file)
     return keys
+
+
+def _read_pem(file: Path) -> str:
+    try:
+        return read_public_key(file)
+    except RecordError as exc:
+        raise ConfigurationError(str(exc)) from exc
 
 
 def _parse(line: str, file: Path, number: int) -> TrustedKey | None:
