@@ -107,6 +107,13 @@ class PemKey:
     """SHA-256 of its DER form (SubjectPublicKeyInfo), in hexadecimal."""
     file: Path
 
+    @property
+    def is_ed25519(self) -> bool:
+        """Whether it is of the kind with which records are sealed."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        return isinstance(self.public, Ed25519PublicKey)
+
     def verify(self, message: bytes, signature: bytes) -> bool:
         """Whether the signature of a message was made with the private half of this key."""
         from cryptography.exceptions import InvalidSignature

@@ -32,8 +32,9 @@ MAX_SIGNATURES = 16
 _MAX_SIGNATURE_CHARS = 128 * 1024
 _KEYID = re.compile(r"[!-~]{1,200}")
 
-SignatureFormat = Literal["ed25519"]
-"""How `sig` was made: `ed25519`, 64 bytes over `pae` (RFC 8032), with the key's fingerprint as `keyid`. A further format
+SignatureFormat = Literal["ed25519", "raw", "sshsig"]
+"""How `sig` was made: `ed25519`, 64 bytes over `pae` (RFC 8032), with the key's fingerprint as `keyid`; `sshsig` by a
+key of OpenSSH and `raw` by a command, which have no public key in the envelope (`signers`). A further format
 needs a `Signer`, a `verification.Verifier` and, if its public key is in the envelope, an entry in
 `verification.FORMATS`."""
 

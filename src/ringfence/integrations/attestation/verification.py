@@ -70,10 +70,15 @@ def check_signatures(envelope: Envelope, *, name: str) -> None:
     """
     message = pae(envelope.payload_type, envelope.payload_bytes)
     for each in envelope.signatures:
-        if each.public_key is not None and not FORMATS[each.format](each, message):
+        if each.public_key is not None and not _is_genuine(each, message):
             raise RecordError(
                 f"{name!r} was changed after it was signed: the signature of {each.keyid} is wrong; get the file anew"
             )
+
+
+def _is_genuine(signature: Signature, message: bytes) -> bool:
+    check = FORMATS.get(signature.format)
+    return check is not None and check(signature, message)
 
 
 async def judge_signatures(
