@@ -1,6 +1,6 @@
 # The same few commands for people and for CI. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test test-user test-fast test-full test-rest test-user-rest test-latest test-oldest test-chaos mutants demo demo-loop docs bench lock clean
+.PHONY: help setup check test test-user test-fast test-full test-rest test-user-rest test-latest test-oldest test-chaos mutants demo demo-loop docs bench lock clean release-check
 .PHONY: check-source check-format check-lint check-types check-imports check-pages check-words check-examples
 
 BIN := .venv/bin
@@ -54,7 +54,7 @@ test-user-rest: setup ## What `make test-user` leaves out, with every engine
 test-fast: setup ## What answers soon: without what is slow, or needs an engine or a network
 	$(PYTEST) -q -n $(WORKERS) --dist worksteal --hypothesis-profile fast -m "not slow and not docker and not network and not live and not chaos and not full"
 
-test-full: ## Before a release, what CI leaves out: newest and oldest clients, every engine as both users, the long storm, mutants
+test-full: ## Before a release, what CI leaves out: newest and oldest clients, every engine as both users, the long storm, mutants, the release itself
 	@.ci/run full
 
 test-latest: setup ## The real clients' tests with the newest claude and codex, in bubblewrap
@@ -82,6 +82,9 @@ docs: setup ## Write the reference pages that are made from the code
 
 bench: setup ## Measure, print the table and write docs/reference/performance.md
 	$(BIN)/python -m benchmarks
+
+release-check: setup ## Build a release, install and try it as users do, write its SBOM, all in dist/ (OUTSIDE=1: also request links to other hosts)
+	@PYTHONPATH= $(BIN)/python scripts/release_check.py $(if $(OUTSIDE),--outside)
 
 lock: setup ## Take newer dependencies into uv.lock
 	$(BIN)/uv lock --upgrade --system-certs

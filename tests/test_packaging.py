@@ -1,5 +1,6 @@
 """What users install: the wheel is whole, and the command starts fast because it imports little."""
 
+import ast
 import os
 import re
 import subprocess
@@ -9,6 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+import ringfence
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = (
@@ -129,3 +132,24 @@ def test_every_dependency_has_its_reason():
     ]
     named = {name for row in rows for name in (row[1] if row[0].startswith("`") else row[0]).split(", ")}
     assert wanted == named - {"package", "extra", "---"}
+
+
+def test_one_version_is_named():
+    """The code, the package and the newest section of the changelog agree."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    headings = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert ringfence.__version__ == version
+    assert headings[0] == version.partition(".dev")[0]
+
+
+def test_the_absence_of_every_extra_is_tried():
+    """`make release-check` uses each extra without its packages; a new extra needs a row in scripts/release/trial.py."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    tree = ast.parse((ROOT / "scripts" / "release" / "trial.py").read_text())
+    (rows,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EXTRAS"
+    )
+    assert isinstance(rows, ast.Dict)
+    assert {ast.literal_eval(key) for key in rows.keys if key} == set(project["optional-dependencies"])

@@ -27,6 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.docs import links
 from tests.shown_commands import commands_in, fault_of
 
 import ringfence
@@ -34,7 +35,6 @@ import ringfence
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 BLOCK = re.compile(r"^(?:<!-- file: (\S+) -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 NEEDS = re.compile(r"^<!-- needs: (\w+) -->$", re.MULTILINE)
 PROOFS = ROOT / "scripts" / "reference" / "proofs.toml"
 OWNER = 12345
@@ -256,27 +256,41 @@ def test_commands_that_are_shown_exist(page: Path):
     assert {line: fault for line, fault in faults.items() if fault} == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_named)
+@pytest.mark.parametrize("page", links.PAGES, ids=_named)
 def test_links_lead_somewhere(page: Path):
-    """Every link within the project leads to a file and, if it names one, to a heading in it."""
-    for target in LINK.findall(re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)):
-        if re.match(r"[a-z]+:", target):
-            continue
-        path, _, anchor = target.partition("#")
-        file = (page.parent / path).resolve() if path else page
-        assert file.exists(), target
-        if anchor and file.suffix == ".md":
-            assert anchor in _anchors(file), target
+    """Every link leads to a file of the project, and to a heading in it, or is a well-formed address."""
+    faults = {str(link): links.fault_of(link) for link in links.links_of_page(page)}
+    assert {link: fault for link, fault in faults.items() if fault} == {}
 
 
-def _anchors(page: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+def test_links_of_the_code_lead_somewhere():
+    """So do the addresses and pages that docstrings and comments name."""
+    found = [link for source in links.SOURCES for link in links.links_of_source(source)]
+    assert len(found) > 20
+    assert {str(link): fault for link in found if (fault := links.fault_of(link))} == {}
+
+
+@pytest.mark.parametrize(
+    ("target", "fault"),
+    [
+        ("no-such-page.md", "no such file"),
+        ("README.md#no-such-heading", "no heading"),
+        ("../../../etc/hostname", "no such file|out of the project"),
+        ("ftp://peer.org/file", "only http"),
+        ("http://peer.org/", "not encrypted"),
+        ("https://user@peer.org/", "no user"),
+        ("https://peer/", "no host has the name"),
+    ],
+    ids=str,
+)
+def test_a_link_that_leads_nowhere_is_noticed(target: str, fault: str):
+    """Each kind of fault is found."""
+    assert re.search(fault, str(links.fault_of(links.Link(ROOT / "docs" / "README.md", 1, target))))
 
 
 def test_the_readme_needs_no_other_file():
     """A package index shows it alone: a relative link or picture would lead nowhere."""
-    targets = LINK.findall((ROOT / "README.md").read_text())
+    targets = [link.target for link in links.links_of_page(ROOT / "README.md")]
     assert [target for target in targets if not target.startswith("https://")] == []
 
 
@@ -308,10 +322,10 @@ def test_each_topic_is_one_page():
 def test_every_page_is_reached():
     """A page that no other page links to is found by nobody."""
     linked = {
-        (page.parent / target.partition("#")[0]).resolve()
+        (page.parent / link.target.partition("#")[0]).resolve()
         for page in PAGES
-        for target in LINK.findall(page.read_text())
-        if not re.match(r"[a-z]+:|#", target)
+        for link in links.links_of_page(page)
+        if not link.is_outside and not link.target.startswith("#")
     }
     assert [_named(page) for page in (ROOT / "docs").rglob("*.md") if page.resolve() not in linked] == []
 

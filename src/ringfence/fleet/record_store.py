@@ -67,7 +67,7 @@ class RecordStore:
         except (ImportError, ValueError) as exc:
             raise UsageError(
                 f"the record store {_without_user(url)!r} cannot be used: {exc}; write a directory, or install the "
-                "package of its file system (s3fs for s3://)"
+                "package of its file system; for s3://: pip install 'ringfence[s3]'"
             ) from exc
 
     def upload(self, run_id: str) -> None:
