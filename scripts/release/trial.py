@@ -49,6 +49,11 @@ _SECRETS = "mkdir -p ~/.config/ringfence; touch key; chmod 600 key; cat >~/.conf
 _FLEET = "cat >ringfence.yaml; ringfence config trust --yes >&2 && ringfence fleet up"
 _AGENTS = "agents: {one: {description: one, prompt: one}}"
 EXTRAS = {
+    "attest": Extra(
+        ("rfc3161_client",),
+        "python -I -c 'from ringfence.integrations.attestation.timestamp import verify_timestamp as verify;"
+        " verify(bytes(1), bytes(1), ())'",
+    ),
     "age": Extra(
         ("pyrage",),
         f"echo 'secrets: {{one: {{age: ~/key, identity: ~/key}}}}' | ({_SECRETS}); ringfence config secrets test one",
@@ -60,7 +65,10 @@ EXTRAS = {
     "claude-sdk": Extra(
         ("claude_agent_sdk", "mcp", "mcp_types"), "ringfence run --runtime claude-sdk --no-verify hello"
     ),
-    "mcp": Extra(("mcp", "mcp_types"), "python -I -c 'import ringfence.tool.mcp'"),
+    "mcp": Extra(
+        ("mcp", "mcp_types"),
+        "ringfence mcp </dev/null >/dev/null && exit 1; python -I -c 'import ringfence.tool.mcp'",
+    ),
     "otel": Extra(
         ("opentelemetry",),
         f"printf 'fleet: {{name: one, traces: {{endpoint: \"http://127.0.0.1:9\"}}}}\\n{_AGENTS}\\n' | ({_FLEET})",
