@@ -65,6 +65,7 @@ EXTRAS = {
     "claude-sdk": Extra(
         ("claude_agent_sdk", "mcp", "mcp_types"), "ringfence run --runtime claude-sdk --no-verify hello"
     ),
+    "inspect": Extra(("inspect_ai",), "python -I -c 'import ringfence.integrations.inspect_provider'"),
     "mcp": Extra(
         ("mcp", "mcp_types"),
         "ringfence mcp </dev/null >/dev/null && exit 1; python -I -c 'import ringfence.tool.mcp'",
