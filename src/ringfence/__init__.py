@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         open_sandbox,
     )
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 __all__ = [
     "BlockingSandbox",
     "Changes",
