@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.options import AllOption, JsonOption, RunArgument
+from ringfence.cli.options import AllOption, JsonOption, RunArgument, SignWithOption
 from ringfence.cli.output import note, print_answer
 from ringfence.cli.settings import check_file
 from ringfence.errors import UsageError
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="An attestation, as `ringfence runs attest` writes it.")
 ]
+CertificateOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tsa-certificate", metavar="FILE", help="Authorities of time-stamp servers, in PEM format."
+    ),
+]
 
 
 def attest(
@@ -32,33 +38,65 @@ def attest(
     with_prompt: Annotated[
         bool, typer.Option("--with-prompt", help="State the text of the prompt, not only its SHA-256.")
     ] = False,
+    sign_with: SignWithOption = None,
+    anchor: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--anchor",
+            metavar="ANCHOR",
+            help="Where its digest is kept: git:REMOTE[#REF], or tsa:URL of a time-stamp server; repeatable.",
+        ),
+    ] = None,
+    tsa_certificate: CertificateOption = None,
+    attach: Annotated[
+        str | None,
+        typer.Option(
+            "--attach", metavar="REV", help="Attach it to this commit of the run's repository, as a note."
+        ),
+    ] = None,
     everywhere: AllOption = False,
 ) -> None:
     """Sign a statement about a run that others can verify.
 
     It states what the sealed record holds: repository, base commit, resulting files, check, sandbox, agent, policy. The
-    key of this machine's records signs it. Texts of the agent and paths of this machine are left out.
+    key of this machine's records signs it, or what --sign-with names. Texts of the agent and paths of this machine are
+    left out. Anchors are kept in FILE.anchors beside it.
     """
     from ringfence.cli.runs.reference import chosen_run
+    from ringfence.integrations.attestation.anchors import anchors_file, write_anchors
+    from ringfence.integrations.attestation.attestation_request import AttestationRequest, issue_attestation
 
     file = None if output is None or str(output) == "-" else output
     if force and file is None:
         raise UsageError("--force overwrites the file of --output; name one, or leave out --force")
     if file is not None and not force and os.path.lexists(file):
         raise UsageError(f"{str(file)!r} exists already; overwrite it with --force, or name another file")
+    if anchor and file is None and attach is None:
+        raise UsageError("anchors are kept beside the attestation; add --output FILE or --attach REV")
     import anyio
 
     path = chosen_run(run, everywhere=everywhere)
-    data = anyio.run(_make, path, with_prompt)
+    request = AttestationRequest(
+        path, tuple(sign_with or ("journal",)), tuple(anchor or ()), tsa_certificate, attach, with_prompt
+    )
+    data, anchors = anyio.run(issue_attestation, request)
+    if attach is not None:
+        note(f"attached to {attach!r}; push it with `git push REMOTE 'refs/notes/ringfence*'`")
     if file is None:
-        typer.echo(data.decode(), nl=False)
+        if attach is None:
+            typer.echo(data.decode(), nl=False)
         return
     _write(file, data)
+    if anchors is not None:
+        write_anchors(anchors_file(file), anchors)
     note(f"wrote {str(file)!r}; verify it with `ringfence attest verify {file} --key KEY.pub --tree DIR`")
 
 
 def verify(
-    file: FileArgument,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="An attestation; without it, the note of --commit."),
+    ] = None,
     *,
     key: Annotated[
         list[Path] | None,
@@ -88,20 +126,30 @@ def verify(
     any_state: Annotated[
         bool, typer.Option("--any-state", help="Accept a run whose work no check has passed.")
     ] = False,
+    anchor: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--anchor", metavar="ANCHOR", help="Require it in the chain of git:REMOTE[#REF], or of a bundle."
+        ),
+    ] = None,
+    tsa_certificate: CertificateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Verify an attestation, and compare a tree with it.
 
-    Works offline and without a state directory. Exit code 0: signed by a key of --key, a check passed, and the tree is
-    the attested one; 3: the tree differs, or the check failed; 9: no check, or no --key; 77: an unknown or expired key;
-    1: it was changed; 78: it is no attestation.
+    Works offline and without a state directory, unless --anchor names a remote. Keys may not come from the tree. Exit
+    code 0: signed by a key of --key, a check passed, and the tree is the attested one; 3: the tree differs, or the check
+    failed; 9: no check, or no --key; 77: an unknown or expired key; 1: it was changed, or an anchor is missing; 78: it
+    is no attestation.
     """
     from datetime import UTC, datetime
 
     import anyio
 
-    from ringfence.integrations.attestation.trust import KeyVerifier, read_trusted_keys
-    from ringfence.integrations.attestation.verification import Requirements, TreeChoice, verify_attestation
+    from ringfence.integrations.attestation.notes import check_outside
+    from ringfence.integrations.attestation.signers import read_verifiers
+    from ringfence.integrations.attestation.verification import Requirements, TreeChoice
+    from ringfence.integrations.attestation.verification_request import VerificationRequest, verify_request
 
     if tree is None and (commit is not None or all_files):
         raise UsageError(
@@ -109,20 +157,22 @@ def verify(
         )
     if commit is not None and all_files:
         raise UsageError("--all-files compares files on disk, and --commit a commit; leave out one of them")
-    keys = read_trusted_keys(check_file(each, "--key") for each in key or ())
-    data = _read(file)
-
-    async def run() -> "Report":
-        return await verify_attestation(
-            data,
-            name=str(file),
-            verifiers=[KeyVerifier(keys)] if keys else [],
-            now=datetime.now(UTC),
-            tree=TreeChoice(tree, commit, all_files) if tree is not None else None,
-            requirements=Requirements(any_state, check),
+    if file is None and (tree is None or commit is None):
+        raise UsageError(
+            "name an attestation, or the commit to which one is attached: --tree DIR --commit REV"
         )
-
-    found = anyio.run(run)
+    if tree is not None:
+        check_outside(tree, [*(key or ()), *([tsa_certificate] if tsa_certificate is not None else [])])
+    request = VerificationRequest(
+        file=check_file(file) if file is not None else None,
+        verifiers=tuple(read_verifiers([check_file(each, "--key") for each in key or ()])),
+        now=datetime.now(UTC),
+        tree=TreeChoice(tree, commit, all_files) if tree is not None else None,
+        requirements=Requirements(any_state, check),
+        anchors=tuple(anchor or ()),
+        certificates=tsa_certificate,
+    )
+    found = anyio.run(verify_request, request)
     print_answer(_document(found), _lines(found), json=json)
     if found.fault:
         note(f"ringfence: {found.fault}")
@@ -142,18 +192,6 @@ def show(file: FileArgument) -> None:
     envelope = parse_envelope(_read(file), name=str(file))
     parse_statement(envelope.payload_bytes, name=str(file))
     typer.echo(safe_json(msgspec.json.decode(envelope.payload_bytes), indent=2))
-
-
-async def _make(run: Path, with_prompt: bool) -> bytes:
-    from datetime import UTC, datetime
-
-    from ringfence.integrations.attestation.envelope import make_envelope
-    from ringfence.integrations.attestation.facts import build_statement
-    from ringfence.integrations.attestation.local_key import LocalSigner
-    from ringfence.integrations.attestation.statement import encode_statement
-
-    statement = await build_statement(run, now=datetime.now(UTC), with_prompt=with_prompt)
-    return await make_envelope(encode_statement(statement), [LocalSigner()])
 
 
 def _read(file: Path) -> bytes:

@@ -248,3 +248,13 @@ def takes_settings(*names: str) -> Callable[[_Command], _Command]:
         return command
 
     return declare
+
+
+SignWithOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sign-with",
+        metavar="SIGNER",
+        help="ssh:KEYFILE, command:PROGRAM ARGUMENTS, or journal (the default); repeatable.",
+    ),
+]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringfence.cli.options import AllOption, RunArgument
+from ringfence.cli.options import AllOption, RunArgument, SignWithOption
 from ringfence.cli.output import counted, notify
 from ringfence.cli.render.changes import (
     print_lines,
@@ -101,6 +101,10 @@ def apply(
     message: Annotated[
         str | None, typer.Option("--message", "-m", metavar="TEXT", help="Message of the commit.")
     ] = None,
+    attest: Annotated[
+        bool, typer.Option("--attest", help="Attach an attestation of the run to the commit.")
+    ] = False,
+    sign_with: SignWithOption = None,
     everywhere: AllOption = False,
 ) -> None:
     """Apply a run's changes to the workspace.
@@ -119,13 +123,18 @@ def apply(
         raise UsageError(
             "--force overwrites your changes, and --commit commits none of yours; give one of them"
         )
-    if message is not None and not commit:
-        raise UsageError("--message is the message of a commit; add --commit")
+    if (message is not None or attest) and not commit:
+        raise UsageError("--message and --attest are about a commit; add --commit")
+    if sign_with and not attest:
+        raise UsageError("--sign-with signs an attestation; add --attest")
     record, state = _load(run, "apply", everywhere=everywhere)
     made = None
     with _named_next_step(record, "apply"):
         if commit:
-            restored, made = anyio.run(partial(apply_and_commit, record, state, message=message))
+            signers = tuple(sign_with or ("journal",)) if attest else ()
+            restored, made = anyio.run(
+                partial(apply_and_commit, record, state, message=message, signers=signers)
+            )
         else:
             restored = anyio.run(partial(apply_run, record, state, force=force))
     mark_applied(run_dir(record.run))

@@ -7,19 +7,29 @@ itself: a verifier checks the envelope's signatures, and that its tree is that o
 
 import os
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ringfence.errors import RecordError, RingfenceError, UsageError
+import anyio.to_thread
+
+from ringfence.errors import ConfigurationError, RecordError, RingfenceError, UsageError
 from ringfence.frozen import frozen
 from ringfence.integrations.attestation.anchors import Anchors, digest_envelope, encode_anchors, parse_anchors
 from ringfence.integrations.attestation.envelope import MAX_ENVELOPE_BYTES
+from ringfence.integrations.attestation.git_index import find_repository
+from ringfence.integrations.attestation.tree import resolve_rev
 from ringfence.loop.repository.commit import identity
 from ringfence.loop.repository.delivery import set_ref
 from ringfence.loop.repository.run_commit import add_objects
 from ringfence.loop.repository.source import Source, SourceView
 from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.git.commits import unsafe_places
+from ringfence.sandbox.workspace.git.layout import parse_format, read_config
+from ringfence.sandbox.workspace.git.packs import quarantine
+from ringfence.sandbox.workspace.git.refs import read_refs
+from ringfence.sandbox.workspace.run_as import Actor
 
 NOTES = "refs/notes/ringfence"
 ANCHOR_NOTES = "refs/notes/ringfence-anchors"
@@ -85,6 +95,51 @@ async def _set_note(source: Source, view: SourceView, git: Git, ref: str, commit
     await set_ref(source, ref, after, before, reason=f"ringfence: attestation of {commit[:12]}")
 
 
+async def read_note(root: Path, rev: str) -> Note:
+    """Return what is attached to a commit of the repository that a directory is in.
+
+    Args:
+        root: The directory.
+        rev: `HEAD`, a branch, a tag, or the whole id of a commit.
+
+    Raises:
+        NoteMissing, RecordError: As `find_note`.
+        UsageError, ConfigurationError: There is no repository that can be used, or it has no such commit.
+    """
+    async with _open(root, rev) as (git, commit):
+        return await find_note(git, commit)
+
+
+async def check_trailer(root: Path, rev: str, envelope: bytes) -> None:
+    """Check that a commit names no other envelope.
+
+    Raises:
+        NoteMissing: It does.
+        UsageError, ConfigurationError: As `read_note`.
+    """
+    async with _open(root, rev) as (git, commit):
+        await _check_named(git, commit, envelope)
+
+
+@asynccontextmanager
+async def _open(root: Path, rev: str) -> AsyncIterator[tuple[Git, str]]:
+    """Open the repository that a directory is in for reading, and find a commit of it."""
+    repository = await anyio.to_thread.run_sync(lambda: find_repository(root.resolve()))
+    if repository is None:
+        raise UsageError(
+            f"--commit {rev!r}: {str(root)!r} is in no git repository; name an attestation's file"
+        )
+    if repository.layout.refused is not None:
+        raise ConfigurationError(repository.layout.refused)
+    object_format, unknown = parse_format(read_config(repository.layout.common))
+    if unknown:
+        raise ConfigurationError(f"the repository of {str(root)!r} has the unknown extension {unknown!r}")
+    commit = resolve_rev(repository, rev, object_format)
+    refs = await anyio.to_thread.run_sync(lambda: read_refs(repository.layout, object_format))
+    async with quarantine(repository.layout, refs, Actor.current()) as git:
+        yield git, commit
+
+
 async def find_note(git: Git, commit: str) -> Note:
     """Return what is attached to a commit.
 
@@ -102,14 +157,18 @@ async def find_note(git: Git, commit: str) -> Note:
             f"no attestation is attached to commit {commit[:12]!r}; fetch the notes (`git fetch origin "
             f"'refs/notes/ringfence*:refs/notes/ringfence*'`), or name its file"
         )
-    named = await read_trailer(git, commit)
-    if named is not None and named != f"sha256:{digest_envelope(envelope)}":
-        raise NoteMissing(
-            f"commit {commit[:12]!r} names the attestation {named}, and its note is another one; the note was replaced"
-        )
+    await _check_named(git, commit, envelope)
     anchors = await _read_note(git, ANCHOR_NOTES, commit, _MAX_ANCHORS_BYTES)
     place = Path(f"note of {commit[:12]}")
     return Note(commit, envelope, None if anchors is None else parse_anchors(anchors, envelope, place))
+
+
+async def _check_named(git: Git, commit: str, envelope: bytes) -> None:
+    named, digest = await read_trailer(git, commit), digest_envelope(envelope)
+    if named is not None and named != f"sha256:{digest}":
+        raise NoteMissing(
+            f"commit {commit[:12]!r} names the attestation {named}, and this is sha256:{digest}; it was replaced"
+        )
 
 
 async def _read_note(git: Git, ref: str, commit: str, limit_bytes: int) -> bytes | None:

@@ -212,14 +212,32 @@ async def compare_commit(
     object_format, unknown = parse_format(read_config(repository.layout.common))
     if unknown:
         raise ConfigurationError(f"the repository of {str(root)!r} has the unknown extension {unknown!r}")
-    commit = _resolve_rev(repository, rev, object_format)
+    commit = resolve_rev(repository, rev, object_format)
     async with scratch_directory(Actor.current()) as scratch:
         write_clean_git_dir(scratch, object_format=object_format)
         lines = b"".join(quoted(os.fsencode(each)) + b"\n" for each in repository.layout.databases)
         (scratch / "objects" / "info" / "alternates").write_bytes(lines)
         git = Git(scratch, actor=Actor.current())
         tree = await read_commit_tree(git, commit)
-        return await _compare_blobs(git, _below(tree, repository.prefix), files, uncovered)
+        return await compare_git_tree(git, tree, repository.prefix, files, uncovered)
+
+
+async def compare_git_tree(
+    git: Git, tree: GitTree, prefix: bytes, files: Sequence[FileEntry], uncovered: Iterable[str]
+) -> Comparison:
+    """Compare a tree that was read from git with a manifest.
+
+    Args:
+        git: The git directory of ringfence's own that has it.
+        tree: The tree.
+        prefix: The directory in it that is compared, ending in a slash; empty for all of it.
+        files: The manifest's files.
+        uncovered: Paths that the manifest does not cover.
+
+    Raises:
+        RecordError, InfrastructureFault: As `compare_commit`.
+    """
+    return await _compare_blobs(git, _below(tree, prefix), files, uncovered)
 
 
 def _below(tree: GitTree, prefix: bytes) -> dict[bytes, Blob]:
@@ -266,7 +284,7 @@ def _compare_blob(blob: Blob | None, entry: FileEntry | None) -> str | None:
     return what or ("has other content" if blob.size != entry.size else None)
 
 
-def _resolve_rev(repository: Repository, rev: str, object_format: str) -> str:
+def resolve_rev(repository: Repository, rev: str, object_format: str) -> str:
     """Return the id that a name means, from the files of the repository's refs."""
     digits = 64 if object_format == "sha256" else 40
     if len(rev) == digits and not rev.strip("0123456789abcdef"):
