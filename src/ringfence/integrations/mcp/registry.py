@@ -142,7 +142,11 @@ class SandboxRegistry:
         except (OSError, ValueError):
             found = None
         allowed = self.options.allowed
-        if found is None or not any(found.is_relative_to(directory) for directory in allowed):
+        if (
+            found is None
+            or not found.is_dir()
+            or not any(found.is_relative_to(directory) for directory in allowed)
+        ):
             # One answer for both, so that a client cannot learn which directories exist.
             raise PolicyRefused(
                 f"workspace {named!r} is not a directory in {', '.join(map(repr, map(str, allowed)))}; "

@@ -6,6 +6,7 @@ and 1, so that nothing else in this process can read from or write to them.
 """
 
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -17,6 +18,7 @@ from ringfence import __version__
 from ringfence.descriptor_stream import DescriptorStream
 from ringfence.errors import RingfenceError, UsageError
 from ringfence.escape import safe_json
+from ringfence.frozen import frozen
 from ringfence.integrations.mcp.registry import SandboxRegistry, log
 from ringfence.integrations.mcp.tools import TOOLS, Caller, call_tool
 
@@ -36,6 +38,11 @@ OWNER = "ringfence.owner"
 """The key of a request's session in its ASGI scope."""
 MAX_MESSAGE_BYTES = 32 * 1024**2
 """The largest message of a client."""
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_EDGE_BYTES = 300
+_ID = rb'"id"\s*:\s*(?:(\d{1,15})|"([A-Za-z0-9_.:-]{1,100})")\s*'
+_ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb"[,}]")
+_ID_LAST = re.compile(rb",\s*" + _ID + rb"\}\s*\Z")
 _MAX_CALLS = 64
 """Calls under way at once; further ones are refused."""
 _INSTRUCTIONS = (
@@ -138,10 +145,10 @@ async def _messages_on_stdio() -> AsyncIterator[_Messages]:
     to_server, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_send, from_server = anyio.create_memory_object_stream[SessionMessage](0)
 
-    async def refuse(code: int, message: str) -> None:
-        """Answer a message that could not be read, so that the error belongs to no request."""
+    async def refuse(line: "_Unread", code: int, message: str) -> None:
+        """Answer a message that could not be read."""
         error = mcp_types.JSONRPCError(
-            jsonrpc="2.0", id=None, error=mcp_types.ErrorData(code=code, message=message)
+            jsonrpc="2.0", id=line.request_id, error=mcp_types.ErrorData(code=code, message=message)
         )
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await to_send.send(SessionMessage(error))
@@ -149,15 +156,16 @@ async def _messages_on_stdio() -> AsyncIterator[_Messages]:
     async def read() -> None:
         async with to_server:
             async for line in _lines(stream):
-                if line is None:
-                    problem = f"the message is larger than {MAX_MESSAGE_BYTES} bytes"
+                if isinstance(line, _Unread):
+                    problem = f"the message is larger than {MAX_MESSAGE_BYTES} bytes; nothing was done"
                     log(problem)
-                    await refuse(mcp_types.INVALID_REQUEST, problem)
+                    await refuse(line, mcp_types.INVALID_REQUEST, problem)
                     continue
                 try:
                     message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
-                    await refuse(mcp_types.PARSE_ERROR, "the line is no message of JSON-RPC 2.0")
+                    unread = _Unread(line[:_EDGE_BYTES], line[-_EDGE_BYTES:])
+                    await refuse(unread, mcp_types.PARSE_ERROR, "the line is no message of JSON-RPC 2.0")
                     continue
                 with suppress(anyio.BrokenResourceError):
                     await to_server.send(SessionMessage(message))
@@ -175,22 +183,46 @@ async def _messages_on_stdio() -> AsyncIterator[_Messages]:
         tasks.cancel_scope.cancel()
 
 
-async def _lines(stream: DescriptorStream) -> AsyncIterator[bytes | None]:
-    """The lines of the client; None for one that is too long, which is skipped."""
-    line, is_skipped = bytearray(), False
+@frozen
+class _Unread:
+    """The edges of a line that was not read as a message."""
+
+    head: bytes
+    tail: bytes
+
+    @property
+    def request_id(self) -> int | str | None:
+        """The id of the request, if it is where the clients that are known write it; None: it is not found.
+
+        At these places it belongs to the message itself, and not to something within its parameters.
+        """
+        found = _ID_FIRST.match(self.head) or _ID_LAST.search(self.tail)
+        if found is None:
+            return None
+        number, text = found.groups()
+        return int(number) if number is not None else str(text.decode("ascii"))
+
+
+async def _lines(stream: DescriptorStream) -> AsyncIterator[bytes | _Unread]:
+    """The lines of the client; of one that is too long, only the edges."""
+    line = bytearray()
+    head: bytes | None = None
+    """The beginning of a line that is too long."""
     while True:
         try:
             piece = await stream.receive()
         except (anyio.EndOfStream, anyio.BrokenResourceError):
             return
-        *ended, rest = piece.split(b"\n")
-        for part in ended:
-            if not is_skipped and (line + part).strip():
-                yield bytes(line + part)
-            line, is_skipped = bytearray(), False
-        if is_skipped:
-            continue
-        line += rest
-        if len(line) > MAX_MESSAGE_BYTES:
-            line, is_skipped = bytearray(), True
-            yield None
+        for part in _LINE.findall(piece):
+            line += part
+            if head is None and len(line) > MAX_MESSAGE_BYTES:
+                head = bytes(line[:_EDGE_BYTES])
+            if head is not None:
+                del line[:-_EDGE_BYTES]
+            if not part.endswith(b"\n"):
+                continue
+            if head is not None:
+                yield _Unread(head, bytes(line))
+            elif line.strip():
+                yield bytes(line)
+            line, head = bytearray(), None
