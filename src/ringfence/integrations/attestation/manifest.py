@@ -62,6 +62,17 @@ def decode_path(text: str) -> bytes:
     return path
 
 
+def decode_gap(text: str) -> bytes:
+    """Return an uncovered path as bytes; a directory ends in a slash, and `./` stands for the whole tree.
+
+    Raises:
+        ValueError: As `decode_path`.
+    """
+    if text == "./":
+        return b"./"
+    return decode_path(text.removesuffix("/")) + (b"/" if text.endswith("/") else b"")
+
+
 def check_files(files: Iterable[FileEntry]) -> None:
     """Check that entries can be those of a tree: in the order of their paths' bytes, none twice, none in a file.
 

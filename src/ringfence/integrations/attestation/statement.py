@@ -17,7 +17,12 @@ import msgspec
 
 from ringfence.errors import ConfigurationError
 from ringfence.integrations.attestation.envelope import MAX_PAYLOAD_BYTES
-from ringfence.integrations.attestation.manifest import FileEntry, check_files, digest_files
+from ringfence.integrations.attestation.manifest import (
+    FileEntry,
+    check_files,
+    decode_gap,
+    digest_files,
+)
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:ringfence:attestation:run:v1"
@@ -261,6 +266,8 @@ def _check_statement(statement: Statement) -> None:
         raise ValueError(f"its subjects are {', '.join(names)[:200]!r}")
     files = statement.predicate.manifest.files
     check_files(files)
+    for path in statement.predicate.manifest.uncovered:
+        decode_gap(path)
     found = statement.digest_of(MANIFEST)
     if found is None or found.sha256 != digest_files(files):
         raise ValueError("the digest of its manifest is not that of its files")

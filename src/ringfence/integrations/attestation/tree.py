@@ -19,7 +19,7 @@ from ringfence.errors import ConfigurationError, UsageError
 from ringfence.frozen import frozen
 from ringfence.integrations.attestation.git_index import Repository, find_repository, read_tracked
 from ringfence.integrations.attestation.git_tree import GitTree, hash_files, read_commit_tree
-from ringfence.integrations.attestation.manifest import FileEntry, decode_path, git_tree_id
+from ringfence.integrations.attestation.manifest import FileEntry, decode_gap, git_tree_id
 from ringfence.sandbox.workspace.git.command import Git, write_clean_git_dir
 from ringfence.sandbox.workspace.git.layout import parse_format, read_config
 from ringfence.sandbox.workspace.git.refs import read_refs
@@ -104,13 +104,6 @@ def compare_tree(
         len(untracked),
         tuple(sorted(walk.unread)[:SHOWN]),
     )
-
-
-def decode_gap(text: str) -> bytes:
-    """Return an uncovered path as bytes; a directory ends in a slash, and `./` stands for the whole tree."""
-    if text == "./":
-        return b"./"
-    return decode_path(text.removesuffix("/")) + (b"/" if text.endswith("/") else b"")
 
 
 @dataclass
