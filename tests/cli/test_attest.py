@@ -199,16 +199,8 @@ def test_a_clean_installation_verifies(
     ):
         words = (*words[:-1], str(next(built.glob("*.whl")))) if words[0] == "pip" else words
         subprocess.run([uv, *words], env=environment, check=True, timeout=300)
-    command = [
-        tmp_path / "venv" / "bin" / "ringfence",
-        "attest",
-        "verify",
-        file,
-        "--key",
-        key,
-        "--tree",
-        workspace,
-    ]
+    program = str(tmp_path / "venv" / "bin" / "ringfence")
+    command = [program, "attest", "verify", str(file), "--key", str(key), "--tree", str(workspace)]
     clean = {"HOME": str(home), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
 
     def verify() -> "subprocess.CompletedProcess[str]":

@@ -180,12 +180,13 @@ def _sealed_work(facts: RunFacts) -> WorkRecord | None:
 async def _read_trees(facts: RunFacts) -> ResultTree:
     """Read the files of the run's checkpoints from the store, by the ids in the journal."""
     before, after = facts.checkpoint("before"), facts.checkpoint("after", "checked")
-    work = load_record(facts.directory)
-    if after is None and before is not None and work.after == before.checkpoint:
+    work = load_record(facts.directory) if before is not None else None
+    if after is None and before is not None and work is not None and work.after == before.checkpoint:
         after = before  # its changes were discarded
-    if before is None or after is None:
+    if work is None or before is None or after is None:
         raise RecordError(
-            f"the record of run {facts.directory.name!r} names no resulting tree: it ended before its work was kept"
+            f"the record of run {facts.directory.name!r} names no resulting files: it is a loop or an"
+            " imported session, or ended before its work was kept; attest a run, or the runs of the loop"
         )
     store = open_store(work, state_dir())
     memo = await store.memo(after.checkpoint)
