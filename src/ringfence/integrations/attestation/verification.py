@@ -214,7 +214,9 @@ async def verify_attestation(
     found = None if tree is None else await _compare(statement, tree, name=name)
     signers = [f"{name!r} is unchanged since {each.signer} signed it" for each in judged if each.signer]
     unknown = [each.fault for each in judged if not each.signer]
-    proved = [*(signers or [f"{name!r} is unchanged since it was signed, by whomever"]), seal]
+    if not signers and any(each.signature.public_key is not None for each in judged):
+        signers = [f"{name!r} is unchanged since it was signed, by whomever"]
+    proved = [*signers, seal]
     if tree is not None and found is not None and found.difference is None:
         proved.append(_describe_match(statement, tree, found))
     verdict, fault, code = _decide(statement, judged, tree, found, requirements or Requirements())
