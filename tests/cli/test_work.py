@@ -249,6 +249,18 @@ def test_a_command_on_a_private_copy_tells_what_brings_it_in(start: Cli, workspa
     assert told == [True, False]
 
 
+def test_changes_of_a_broken_record_are_not_applied(run: Cli, ringfence: Cli, workspace: Path):
+    """`apply` refuses a run whose record was changed after its seal, and changes no file."""
+    run("echo honest > made", "--mode", "clone")
+    (path,) = run_dirs()
+    work = path / "work.json"
+    work.write_text(work.read_text().replace('"clone"', '"clone" ', 1))
+    refused = ringfence("apply", "last")
+    assert (refused.code, (workspace / "made").exists()) == (1, False)
+    assert "nothing was applied" in refused.err
+    assert "broken" in refused.err
+
+
 def test_undo_of_a_private_copy_names_apply(run: Cli, ringfence: Cli):
     """It was never brought in."""
     run("touch made", "--mode", "clone")

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Literal
 
 from ringfence.config.paths import state_dir
-from ringfence.errors import RingfenceError, UsageError
+from ringfence.errors import RecordError, RingfenceError, UsageError
 from ringfence.job.interrupted_runs import completed_work
-from ringfence.journal import is_alive
+from ringfence.journal import is_alive, verify_run
 from ringfence.sandbox.workspace.record import (
     WorkRecord,
     apply_run,
@@ -45,6 +45,20 @@ def is_decided(run: Path) -> bool:
     return _applied_marker(run).exists() or rejected_marker(run).exists()
 
 
+def check_record(run: Path) -> None:
+    """Refuse the record of a run whose changes would be applied, if it is not what was written.
+
+    Raises:
+        RecordError: A line or a file of the record was changed, added or removed.
+    """
+    found = verify_run(run)
+    if found.status in ("broken", "truncated"):
+        raise RecordError(
+            f"nothing was applied: the record of run {run.name!r} is {found.status}: {found.reason}; `ringfence runs "
+            f"verify {run.name[-8:]}` has more, `ringfence diff --raw {run.name[-8:]}` still prints the patch"
+        )
+
+
 def _applied_marker(run: Path) -> Path:
     return run / "applied"
 
@@ -75,10 +89,12 @@ async def apply_changes(run: Path, *, force: bool = False) -> Restored:
 
     Raises:
         UsageError: The run has not ended.
+        RecordError: Its record is broken.
         RingfenceError: It changed nothing, or was interrupted and its changes cannot be distinguished from later ones.
         WorkspaceConflict: Files of the workspace are in the way; `force` overwrites and keeps them.
         PolicyRefused: Another run works on the workspace.
     """
+    check_record(run)
     record = await _complete(run, "apply")
     restored = await apply_run(record, state_dir(), force=force)
     mark_applied(run)

@@ -115,7 +115,7 @@ def apply(
     import anyio
 
     from ringfence.cli.changes.commit import apply_and_commit
-    from ringfence.job.changes import mark_applied
+    from ringfence.job.changes import check_record, mark_applied
     from ringfence.journal import run_dir
     from ringfence.sandbox.workspace.record import apply_run
 
@@ -128,6 +128,7 @@ def apply(
     if sign_with and not attest:
         raise UsageError("--sign-with signs an attestation; add --attest")
     record, state = _load(run, "apply", everywhere=everywhere)
+    check_record(run_dir(record.run))
     made = None
     with _named_next_step(record, "apply"):
         if commit:
