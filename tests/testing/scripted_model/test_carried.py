@@ -187,6 +187,37 @@ async def test_run_without_such_a_tool_names_the_line():
     assert message.endswith("and the request offers []")
 
 
+TAKEN = """
+turns:
+  - tools: [{name: open, input: {}}]
+  - tools: [{name: close, input: {now: true}, from_results: {handle: "box-[0-9a-f]+"}}]
+"""
+
+
+async def test_a_call_takes_a_handle_from_a_result():
+    """The last result that has one counts; without any, the line is named."""
+    calls: list[Message] = [
+        {"type": "tool_use", "id": name, "name": "open", "input": {}} for name in ("a", "b", "c")
+    ]
+    texts = ("box-01", "box-02 and box-03", "nothing")
+    results = [
+        {"type": "tool_result", "tool_use_id": call["id"], "content": text}
+        for call, text in zip(calls, texts, strict=True)
+    ]
+    asked = body(user("hi"), {"role": "assistant", "content": calls}, {"role": "user", "content": results})
+    script = parse_script(TAKEN)
+    async with ScriptedModelServer.serve(script) as server:
+        headers = {"x-api-key": "x"}
+        async with httpx2.AsyncClient(base_url=server.base_url, headers=headers, trust_env=False) as client:
+            await client.post(MESSAGES, json=body(user("hi")))
+            call = (await client.post(MESSAGES, json=asked)).json()["content"][0]
+    async with ScriptedModelServer.serve() as server:
+        status, message = await Client(server).ask(user(in_prompt(script)), model("x"), user("on"))
+    assert call["input"] == {"now": True, "handle": "box-02"}
+    assert status == 400
+    assert "expected a tool result to match 'box-[0-9a-f]+', for 'handle' of 'close'" in message
+
+
 def asked_by(text: str) -> ParsedRequest:
     """A request of one prompt."""
     return ParsedRequest({}, (Utterance("user", text),), {}, 1)

@@ -24,6 +24,7 @@ from ringfence.model.scripted.dialect import (
     choose_shell,
     encode,
     estimate_tokens,
+    missing_result,
     unmet_expectation,
 )
 from ringfence.model.scripted.messages import MESSAGES
@@ -298,6 +299,7 @@ def _exhausted(script: Script) -> str:
 
 def _problem(due: Due, request: ParsedRequest) -> str | None:
     problem = unmet_expectation(due.turn.expect, request) if due.turn.expect else None
+    problem = problem or missing_result(due.turn, request)
     if problem is None and any(call.run for call in due.turn.tools) and choose_shell(request.tools) is None:
         return (
             f"run needs one of the tools {', '.join(SHELLS)}, and the request offers {list(request.tools)!r}"

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, Literal
@@ -158,7 +159,7 @@ class Dialect(ABC):
 
     def reply(self, turn: Turn, request: ParsedRequest, stem: str) -> Reply:
         """Return a turn's reply to a request."""
-        blocks = _content_blocks(turn, request.tools, f"{self.call_prefix}_scripted_{stem}")
+        blocks = _content_blocks(turn, request, f"{self.call_prefix}_scripted_{stem}")
         return Reply(turn, blocks, stem, request)
 
 
@@ -268,7 +269,21 @@ _SCRIPTED_RUN: Final = "const done = await tools.exec_command({cmd: %s}); text(d
 """The JavaScript that the tool `exec` receives for a command."""
 
 
-def _content_blocks(turn: Turn, offered: Iterable[str], id_stem: str) -> list[JSONObject]:
+def missing_result(turn: Turn, request: ParsedRequest) -> str | None:
+    """Return why an argument is in no result of a tool; None if each is found."""
+    for call in turn.tools:
+        for argument, pattern in call.from_results.items():
+            if _find_in_results(pattern, request) is None:
+                return f"expected a tool result to match {pattern!r}, for {argument!r} of {call.name!r}"
+    return None
+
+
+def _find_in_results(pattern: str, request: ParsedRequest) -> str | None:
+    results = (each.text for each in reversed(request.utterances) if each.by == "tool")
+    return next((found[0] for text in results if (found := re.search(pattern, text))), None)
+
+
+def _content_blocks(turn: Turn, request: ParsedRequest, id_stem: str) -> list[JSONObject]:
     """Return the blocks of a turn's reply, with ids and signatures where the script gives none."""
     blocks: list[JSONObject] = []
     if turn.content is not None:
@@ -279,14 +294,15 @@ def _content_blocks(turn: Turn, offered: Iterable[str], id_stem: str) -> list[JS
         blocks.append({"type": "redacted_thinking", "data": turn.redacted_thinking})
     if turn.text is not None:
         blocks.append({"type": "text", "text": turn.text})
-    blocks += [_call(call, offered) for call in turn.tools]
+    blocks += [_call(call, request) for call in turn.tools]
     return [_completed(block, f"{id_stem}_{position:02d}") for position, block in enumerate(blocks)]
 
 
-def _call(call: ToolCall, offered: Iterable[str]) -> JSONObject:
-    name, arguments = call.name, call.input
+def _call(call: ToolCall, request: ParsedRequest) -> JSONObject:
+    found = {argument: _find_in_results(pattern, request) for argument, pattern in call.from_results.items()}
+    name, arguments = call.name, {**call.input, **found}
     if call.run is not None:
-        name = choose_shell(offered)
+        name = choose_shell(request.tools)
         command = _SCRIPTED_RUN % json.dumps(call.run) if name == "exec" else call.run
         arguments = {SHELLS.get(name or "", "command"): command}
         if name == "shell":

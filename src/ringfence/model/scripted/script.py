@@ -1,9 +1,11 @@
 """The format of scripts, which docs/reference/scripted-model.md describes."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -84,6 +86,14 @@ class Slow(_Part):
     delay_s: NonNegativeFloat = 0.01
 
 
+def _regular_expression(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as exc:
+        raise ValueError(f"it is no regular expression: {exc}") from exc
+    return text
+
+
 class ToolCall(_Part):
     """One call of a tool."""
 
@@ -92,14 +102,16 @@ class ToolCall(_Part):
     """For a tool that takes plain text: that text, as the only argument `input`."""
     run: Annotated[str, Field(min_length=1)] | None = None
     """A shell command, for the tool among those offered that runs one."""
+    from_results: dict[str, Annotated[str, AfterValidator(_regular_expression)]] = {}
+    """Arguments that are found in results of tools, such as a handle: the first match in the last result with one."""
     id: str | None = None
 
     @model_validator(mode="after")
     def _has_one_target(self) -> Self:
         if (self.name is None) == (self.run is None):
             raise ValueError("give name or run, one of them")
-        if self.run is not None and self.input:
-            raise ValueError("a run is the whole input; leave input out")
+        if self.run is not None and (self.input or self.from_results):
+            raise ValueError("a run is the whole input; leave input and from_results out")
         return self
 
 
