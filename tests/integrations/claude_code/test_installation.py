@@ -70,7 +70,7 @@ def test_the_settings_leave_the_servers_tools_only(project: Path):
     assert document["permissions"]["allow"] == ["mcp__ringfence"]
     assert document["allowedMcpServers"] == [{"serverName": "ringfence"}]
     server = json.loads((project / ".mcp.json").read_text())["mcpServers"]["ringfence"]
-    assert server == {"type": "stdio", "command": "ringfence", "args": ["mcp"]}
+    assert server == {"type": "stdio", "command": "ringfence", "args": ["mcp"], "alwaysLoad": True}
 
 
 _TEXT = st.text(max_size=8)

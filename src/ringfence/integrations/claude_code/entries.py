@@ -95,7 +95,7 @@ def add_server(document: dict[str, Any], command: Sequence[str], *, replace: boo
     added: list[Entry] = []
     servers = _container(document, (_SERVERS,), dict, added)
     path = (_SERVERS, SERVER_NAME)
-    server = {"type": "stdio", "command": command[0], "args": list(command[1:])}
+    server = _server(command)
     present = servers.get(SERVER_NAME)
     if present is not None and not is_own_server(present) and not replace:
         raise Conflict(
@@ -116,10 +116,14 @@ def is_own_server(server: Any) -> bool:
     """Return whether a server is one that `add_server` adds, wherever ringfence is installed."""
     return (
         isinstance(server, dict)
-        and set(server) == {"type", "command", "args"}
-        and server["type"] == "stdio"
-        and server["args"] in (["mcp"], ["-m", "ringfence", "mcp"])
+        and server.get("args") in (["mcp"], ["-m", "ringfence", "mcp"])
+        and server == _server([server.get("command"), *server["args"]])
     )
+
+
+def _server(command: Sequence[Any]) -> dict[str, Any]:
+    # With `alwaysLoad` claude waits for the server before its first request, which would hold no tools otherwise.
+    return {"type": "stdio", "command": command[0], "args": [*command[1:]], "alwaysLoad": True}
 
 
 def without(entries: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
