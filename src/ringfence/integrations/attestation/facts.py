@@ -377,7 +377,7 @@ def _omitted(facts: RunFacts, work: WorkRecord | None) -> tuple[str, ...]:
     else:
         if not work.repository:
             missing.append(
-                "the address of the repository: it has no remote 'origin', or the record no room for it"
+                "the address of the repository: it had no remote 'origin', or the record is of version 0.1"
             )
         if work.base_commit is None:
             missing.append("the base commit: the workspace was not a git repository with a commit")
