@@ -89,6 +89,9 @@ _OWN = st.fixed_dictionaries(
         "enabledMcpjsonServers": st.lists(st.sampled_from(["ringfence", "other"]), unique=True),
         "allowedMcpServers": st.lists(st.sampled_from([{"serverName": "other"}]), max_size=1),
         "hooks": st.fixed_dictionaries({}, optional={"PreToolUse": st.just([]), "Stop": _JSON}),
+        "env": st.dictionaries(
+            st.sampled_from(["MCP_CONNECT_TIMEOUT_MS", "OTHER"]), st.sampled_from(["30000", "1"])
+        ),
     },
 )
 
@@ -338,7 +341,7 @@ def test_other_settings_are_named(project: Path):
     """Hooks and variables of the project stay in effect, so they are shown."""
     write(project, SETTINGS, {"hooks": {"Stop": []}, "permissions": {"deny": ["Bash"]}})
     local = ".claude/settings.local.json"
-    write(project, local, {"allowedMcpServers": [{"serverName": "other"}], "env": {}})
+    write(project, local, {"allowedMcpServers": [{"serverName": "other"}], "env": {"A": "1"}})
     document = copy.deepcopy(tree(project)[local])
     change = install(project, COMMAND)
     assert change.other_settings == {

@@ -38,6 +38,12 @@ _SETTINGS: Mapping[KeyPath, Sequence[Any]] = {
 }
 
 
+_VALUES: Mapping[KeyPath, str] = {
+    # How long claude waits for a server with `alwaysLoad` before its first request, which else holds no tools.
+    ("env", "MCP_CONNECT_TIMEOUT_MS"): "30000",
+}
+
+
 class Entry(msgspec.Struct, frozen=True):
     """Something that was added to a document."""
 
@@ -78,6 +84,10 @@ def add_settings(document: dict[str, Any]) -> list[Entry]:
             if item not in present:
                 present.append(copy.deepcopy(item))
                 added.append(Entry(path, item, is_item=True))
+    for (*parents, name), value in _VALUES.items():
+        if name not in (holder := _container(document, tuple(parents), dict, added)):
+            holder[name] = value
+            added.append(Entry((*parents, name), value, is_item=False))
     return added
 
 
@@ -122,7 +132,6 @@ def is_own_server(server: Any) -> bool:
 
 
 def _server(command: Sequence[Any]) -> dict[str, Any]:
-    # With `alwaysLoad` claude waits for the server before its first request, which would hold no tools otherwise.
     return {"type": "stdio", "command": command[0], "args": [*command[1:]], "alwaysLoad": True}
 
 
