@@ -36,7 +36,10 @@ _RULES = (
     ),
     ("a command's question is declined", 1),
     ("`runs verify` of a record without a seal: the run is still going on, or was killed", 3),
-    ("`attest verify`: the tree is not the attested one, or the run's check is red or not the demanded one", 3),
+    (
+        "`attest verify`: the tree is not the attested one, or the run's check is red or not the demanded one",
+        3,
+    ),
     ("`attest verify`: the run had no check, or no trusted key is named", 9),
     ("`attest verify`: no trusted key signed it, or the key is not valid at that time", 77),
     ("`attest verify` of a file that was changed after it was signed", 1),

@@ -263,6 +263,13 @@ def test_links_lead_somewhere(page: Path):
     assert {link: fault for link, fault in faults.items() if fault} == {}
 
 
+def test_links_of_the_code_lead_somewhere():
+    """So do the addresses and pages that docstrings and comments name."""
+    found = [link for source in links.SOURCES for link in links.links_of_source(source)]
+    assert len(found) > 20
+    assert {str(link): fault for link in found if (fault := links.fault_of(link))} == {}
+
+
 @pytest.mark.parametrize(
     ("target", "fault"),
     [
