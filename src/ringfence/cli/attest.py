@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from ringfence.integrations.attestation.verification import Report
 
+_LINE_CHARS = 1000
+"""Longer lines of a report are cut; `--json` has all of them."""
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="An attestation, as `ringfence runs attest` writes it.")
 ]
@@ -238,5 +240,5 @@ def _lines(found: "Report") -> "Iterator[str]":
     )
     for title, lines in parts:
         yield title
-        yield from (f"  {line}" for line in lines)
+        yield from (f"  {line if len(line) <= _LINE_CHARS else line[:_LINE_CHARS] + '...'}" for line in lines)
     yield "verified" if found.verdict == "verified" else "NOT VERIFIED"

@@ -193,16 +193,38 @@ def test_each_file_of_a_submodule_counts(repository: Path, tmp_path: Path) -> No
     assert difference.path == b"sub/evil.py"
 
 
-def test_what_a_snapshot_left_out_may_be_there(root: Path) -> None:
-    """A path that the statement names as uncovered is no difference; one beside it is."""
+def test_a_file_that_no_snapshot_held_is_a_difference(root: Path) -> None:
+    """An agent that keeps files from a snapshot must not have them accepted; the message says why."""
     files, _ = list_files(root)
     (root / "large.bin").touch()
     (root / "data").mkdir()
     (root / "data" / "x").touch()
-    gaps = ("data/", "large.bin")
-    assert compare_tree(root, files, gaps).difference is None
-    (root / "large.bin.py").touch()
-    assert compare_tree(root, files, gaps).difference is not None
+    for gaps in (("data/", "large.bin"), ("./",)):
+        difference = compare_tree(root, files, gaps).difference
+        assert difference is not None
+        assert (difference.path, difference.what[:35]) == (b"data/x", "is not covered by the statement, as")
+
+
+def test_a_submodule_that_is_not_checked_out_is_named(repository: Path) -> None:
+    """No file says which commit of it the tree has."""
+    files, _ = list_files(repository)
+    commit = git(repository, "rev-parse", "HEAD")
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{commit},vendor")
+    (repository / "vendor").mkdir()
+    found = compare(repository, files)
+    assert (found.difference, found.absent) == (None, (b"vendor/",))
+
+
+def test_a_tree_of_many_deep_directories_ends(root: Path) -> None:
+    """What lies too deep to be read is named."""
+    files, _ = list_files(root)
+    here = root
+    for _ in range(300):
+        here = here / "d"
+        here.mkdir()
+    (root / "locked").mkdir(mode=0)
+    found = compare(root, files)
+    assert (found.difference, len(found.unread) > 0) == (None, True)
 
 
 def test_a_broken_index_is_an_error(repository: Path) -> None:

@@ -125,6 +125,16 @@ def test_a_run_must_have_passed_its_check(
     assert verify(data, key_file, requirements=Requirements(**options)).exit_code == code
 
 
+def test_a_check_that_changed_files_passed_on_other_files(root: Path, key_file: Path) -> None:
+    """A check runs the agent's code, which could change what was checked after it was."""
+    good = msgspec.to_builtins(state(root).predicate)
+    data = sign(state(root, check={**good["check"], "tree": {"gitTree": "1" * 40}}))
+    found = verify(data, key_file, tree=TreeChoice(root))
+    assert (found.verdict, found.exit_code) == ("unchecked", ExitCode.CHECK_RED)
+    assert "no check passed on these files" in found.fault
+    assert verify(data, key_file, requirements=Requirements(any_state=True)).exit_code == ExitCode.OK
+
+
 def test_an_unknown_key_is_refused(root: Path, tmp_path: Path) -> None:
     """The one in the file never vouches for itself."""
     other = Ed25519PrivateKey.generate().public_key()
@@ -239,6 +249,15 @@ def _replaced(root: Path, old: str, new: str) -> bytes:
         pytest.param('"version":"0.2.0"', '"version":"\\ud800"', ConfigurationError, id="surrogate"),
         pytest.param(
             '"omitted":[]', '"omitted":[' + '"",' * 1000 + '""]', ConfigurationError, id="long list"
+        ),
+        pytest.param(
+            '"issuedAt":"2026-03-01T12:00:00Z"',
+            '"issuedAt":"0001-01-01T00:00:00+14:00"',
+            ConfigurationError,
+            id="offset",
+        ),
+        pytest.param(
+            '"version":"0.2.0"', '"version":"' + "x" * 70_000 + '"', ConfigurationError, id="long text"
         ),
         pytest.param('"uncovered":[]', '"uncovered":["../x"]', ConfigurationError, id="path"),
         pytest.param('"omitted":[]', '"omitted":' + "[" * 5000 + "]" * 5000, ConfigurationError, id="nested"),

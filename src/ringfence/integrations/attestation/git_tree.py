@@ -13,6 +13,7 @@ from ringfence.frozen import frozen
 from ringfence.integrations.attestation.manifest import (
     MAX_FILE_BYTES,
     MAX_FILES,
+    MAX_PATH_BYTES,
     FileEntry,
     Mode,
     encode_path,
@@ -66,6 +67,10 @@ async def read_tree(git: Git, tree: str) -> GitTree:
     """
     listing = await git.run("ls-tree", "-r", "-z", "-l", tree, output_limit_bytes=_LISTING_BYTES)
     files = tuple(_parse_line(line) for line in listing.stdout.split(b"\0") if line)
+    if any(len(each.path) > MAX_PATH_BYTES for each in files):
+        raise RecordError(
+            f"the tree {tree!r} has paths of more than {MAX_PATH_BYTES} bytes; name another commit"
+        )
     if len(files) > MAX_FILES:
         raise RecordError(
             f"the tree {tree!r} has {len(files)} files; an attestation lists at most {MAX_FILES}"

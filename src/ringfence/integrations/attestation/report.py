@@ -58,13 +58,14 @@ def gaps(statement: Statement, found: Comparison | None, *, is_compared: bool) -
         f"the directory {os.fsdecode(path) or '.'!r} could not be read"
         for path in (found.unread if found is not None else ())
     )
+    yield from (
+        f"the submodule {os.fsdecode(path)!r} is not checked out, and its commit is not compared"
+        for path in (found.absent if found is not None else ())
+    )
     for path in predicate.manifest.uncovered[:_SHOWN]:
-        yield f"{path!r}: no snapshot covers it, so it may hold anything"
+        yield f"{path!r}, of which the run took no snapshot"
     if (more := len(predicate.manifest.uncovered) - _SHOWN) > 0:
         yield f"{more} more such paths"
-    tree = statement.subject[0].digest
-    if predicate.check is not None and predicate.check.tree != tree:
-        yield f"the check saw {_git(predicate.check.tree)} and then changed files itself"
     yield from (f"the record does not hold {each}" for each in predicate.omitted)
     yield from LIMITS
 

@@ -10,12 +10,12 @@ bytes that were signed. A field that this version does not know is an error, bec
 """
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from ringfence.errors import ConfigurationError
+from ringfence.errors import ConfigurationError, RecordError
 from ringfence.integrations.attestation.envelope import MAX_PAYLOAD_BYTES
 from ringfence.integrations.attestation.manifest import (
     FileEntry,
@@ -32,12 +32,17 @@ MANIFEST = "tree.manifest"
 PATCH = "work.patch"
 MAX_LISTED = 1000
 """The largest number of entries in each list of the predicate except the files of the manifest."""
+MAX_TEXT = 64 * 1024
+"""The largest number of characters of a text."""
+MAX_PROMPT = 1024**2
+"""The largest number of characters of a prompt."""
 
 _Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 _GitId = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")]
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]
-_Texts = Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_LISTED)]
-_Counts = Annotated[dict[str, int], msgspec.Meta(max_length=MAX_LISTED)]
+_Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+_Texts = Annotated[tuple[_Text, ...], msgspec.Meta(max_length=MAX_LISTED)]
+_Counts = Annotated[dict[_Text, int], msgspec.Meta(max_length=MAX_LISTED)]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -55,7 +60,7 @@ class DigestSet(_Part, frozen=True, omit_defaults=True):
 class Subject(_Part, frozen=True):
     """A thing that the statement is about: `tree`, `tree.manifest`, `work.patch`."""
 
-    name: str
+    name: _Text
     digest: DigestSet
 
 
@@ -63,7 +68,7 @@ class Run(_Part, frozen=True):
     """The run, and how it ended."""
 
     id: Annotated[str, msgspec.Meta(pattern="^[0-9A-Za-z-]{1,100}$")]
-    state: str
+    state: _Text
     exit_code: int
     started_at: _Time
     ended_at: _Time
@@ -74,7 +79,7 @@ class Run(_Part, frozen=True):
 class Source(_Part, frozen=True):
     """Where the work began."""
 
-    repository: str | None
+    repository: _Text | None
     """The address of the remote `origin`, without credentials; null if there is none, or the record has none."""
     commit: DigestSet | None
     """The commit of HEAD when the run began."""
@@ -101,11 +106,11 @@ class Manifest(_Part, frozen=True):
 class Check(_Part, frozen=True):
     """The check of the run, in a sandbox of its own."""
 
-    command: str
+    command: _Text
     passed: bool
     exit_code: int
-    ended_by: str
-    runner: str | None
+    ended_by: _Text
+    runner: _Text | None
     """The test runner whose report was read; null if only the exit code counted."""
     tests: _Counts
     """The number of tests by outcome."""
@@ -121,7 +126,7 @@ class Command(_Part, frozen=True, omit_defaults=True):
     sha256: _Sha256
     """Of the arguments, each followed by NUL."""
     exit_code: int
-    ended_by: str
+    ended_by: _Text
     arguments: _Texts | None = None
     """Only on request (`--with-prompt`)."""
 
@@ -129,13 +134,13 @@ class Command(_Part, frozen=True, omit_defaults=True):
 class Agent(_Part, frozen=True):
     """The agent and its task."""
 
-    runtime: str
-    toolset: str
-    model: str
+    runtime: _Text
+    toolset: _Text
+    model: _Text
     """As requested."""
     models: _Texts
     """The models that requests named, as the gateway saw them."""
-    client: str | None
+    client: _Text | None
     """Name and version of the agent CLI."""
 
 
@@ -143,24 +148,24 @@ class Prompt(_Part, frozen=True, omit_defaults=True):
     """The task. Its text is present only on request."""
 
     sha256: _Sha256
-    text: str | None = None
+    text: Annotated[str, msgspec.Meta(max_length=MAX_PROMPT)] | None = None
 
 
 class SandboxFacts(_Part, frozen=True):
     """One sandbox of the run."""
 
-    purpose: str
-    backend: str
-    image: str | None
-    engine: str | None
-    network: str
+    purpose: _Text
+    backend: _Text
+    image: _Text | None
+    engine: _Text | None
+    network: _Text
     egress: _Texts
     """The rules for hosts on the web."""
     forwards: int
     mounts: int
     """The number of forwarded services, and of directories from the host beside the workspace."""
-    limits: dict[str, float | None]
-    enforced: dict[str, str]
+    limits: Annotated[dict[_Text, float | None], msgspec.Meta(max_length=MAX_LISTED)]
+    enforced: Annotated[dict[_Text, _Text], msgspec.Meta(max_length=MAX_LISTED)]
     """How each limit was enforced: `kernel`, `soft` or `none`."""
     policy_sha256: _Sha256
     """Of the whole policy in the record, as JSON with sorted keys and without spaces."""
@@ -194,7 +199,7 @@ class Predicate(_Part, frozen=True):
     """The predicate. docs/reference/attestation.md names the source of each field."""
 
     issued_at: _Time
-    version: str
+    version: _Text
     """The version of ringfence that wrote the statement."""
     run: Run
     source: Source
@@ -228,13 +233,17 @@ def encode_statement(statement: Statement) -> bytes:
     """Return the payload to sign.
 
     Raises:
-        ConfigurationError: It is larger than a verifier accepts.
+        RecordError: A verifier would refuse it: it exceeds a bound.
     """
     payload = msgspec.json.encode(statement)
     if len(payload) > MAX_PAYLOAD_BYTES:
-        raise ConfigurationError(
+        raise RecordError(
             f"the statement would have {len(payload)} bytes, more than {MAX_PAYLOAD_BYTES}: the tree has too many files"
         )
+    try:
+        _check_statement(msgspec.json.decode(payload, type=Statement))
+    except ValueError as exc:
+        raise RecordError(f"run {statement.predicate.run.id!r} cannot be attested: {exc}") from exc
     return payload
 
 
@@ -266,6 +275,10 @@ def _check_statement(statement: Statement) -> None:
         raise ValueError(f"its subjects are {', '.join(names)[:200]!r}")
     files = statement.predicate.manifest.files
     check_files(files)
+    predicate = statement.predicate
+    for moment in (predicate.issued_at, predicate.run.started_at, predicate.run.ended_at):
+        if moment.utcoffset() != timedelta():
+            raise ValueError(f"the time {moment.isoformat()} is not in UTC")
     for path in statement.predicate.manifest.uncovered:
         decode_gap(path)
     found = statement.digest_of(MANIFEST)

@@ -62,6 +62,8 @@ class Comparison:
     untracked_count: int = 0
     unread: tuple[bytes, ...] = ()
     """Directories that could not be read."""
+    absent: tuple[bytes, ...] = ()
+    """Submodules that are not checked out, and of which the manifest lists no file."""
 
 
 def compare_tree(
@@ -72,7 +74,8 @@ def compare_tree(
     Args:
         root: The directory: a checkout of the resulting tree, or a copy without git.
         files: The manifest's files.
-        uncovered: Paths that the manifest does not cover.
+        uncovered: Paths that the manifest does not cover. A file there that counts is a difference, too: nothing is
+            known of it.
         all_files: Whether every file that the manifest does not list is a difference.
 
     Raises:
@@ -87,14 +90,15 @@ def compare_tree(
     with Tree(root) as tree:
         walk = _Walk(tree)
         walk.visit()
-        extra = [
-            path for path in walk.found if path not in known and path not in gaps and not lies_in(path, gaps)
-        ]
+        extra = [path for path in walk.found if path not in known]
         counted = {path for path in extra if tracked is None or path in tracked}
         untracked = sorted(path for path in extra if path not in counted)
         blobs: dict[bytes, tuple[int, str]] = {}
         for path in sorted(known.keys() | counted):
-            what = _compare_file(tree, path, known.get(path), blobs)
+            entry = known.get(path)
+            what = (
+                _compare_file(tree, path, entry, blobs) if entry is not None else _describe_extra(path, gaps)
+            )
             if what is not None:
                 return Comparison(Difference(path, what))
     return Comparison(
@@ -103,7 +107,16 @@ def compare_tree(
         tuple(untracked[:SHOWN]),
         len(untracked),
         tuple(sorted(walk.unread)[:SHOWN]),
+        _list_absent(tracked.submodules, [*known, *walk.found]) if tracked is not None else (),
     )
+
+
+def _list_absent(submodules: Iterable[bytes], paths: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Return the submodules below which there is no file."""
+    absent = set(submodules)
+    for path in paths if absent else ():
+        absent.difference_update([place for place in absent if path.startswith(place)])
+    return tuple(sorted(absent)[:SHOWN])
 
 
 @dataclass
@@ -138,11 +151,9 @@ class _Walk:
 
 
 def _compare_file(
-    tree: Tree, path: bytes, entry: FileEntry | None, blobs: dict[bytes, tuple[int, str]]
+    tree: Tree, path: bytes, entry: FileEntry, blobs: dict[bytes, tuple[int, str]]
 ) -> str | None:
     """Return what a path holds instead of the manifest's file; None if it is that file, whose id goes to `blobs`."""
-    if entry is None:
-        return "is not in the attested tree"
     try:
         data, status = tree.read(path, entry.size)
     except OSError as exc:
@@ -153,6 +164,13 @@ def _compare_file(
         what = "leads elsewhere" if entry.mode == "120000" else "has other content"
     blobs[path] = (mode, blob_id(data).hex())
     return what
+
+
+def _describe_extra(path: bytes, gaps: frozenset[bytes]) -> str:
+    """Say what is wrong with a file that the manifest does not list."""
+    if path in gaps or lies_in(path, gaps):
+        return "is not covered by the statement, as no snapshot of the run could hold it"
+    return "is not in the attested tree"
 
 
 def describe_mode(found: int, attested: int) -> str | None:
@@ -250,9 +268,8 @@ async def _compare_blobs(
     difference: Difference | None = None
     same: list[Blob] = []
     for path in sorted(known.keys() | blobs.keys()):
-        if path not in known and (path in gaps or lies_in(path, gaps)):
-            continue
-        what = _compare_blob(blobs.get(path), known.get(path))
+        entry = known.get(path)
+        what = _compare_blob(blobs.get(path), entry) if entry is not None else _describe_extra(path, gaps)
         if what is not None:
             difference = Difference(path, what)
             break
@@ -268,11 +285,9 @@ async def _compare_blobs(
     )
 
 
-def _compare_blob(blob: Blob | None, entry: FileEntry | None) -> str | None:
+def _compare_blob(blob: Blob | None, entry: FileEntry) -> str | None:
     if blob is None:
         return "is missing"
-    if entry is None:
-        return "is not in the attested tree"
     what = describe_mode(blob.git_mode, int(entry.mode, 8))
     return what or ("has other content" if blob.size != entry.size else None)
 

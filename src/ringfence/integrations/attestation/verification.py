@@ -296,6 +296,9 @@ def _decide(
         if state != "succeeded" or check is None or not check.passed:
             why = f"no check passed: run {predicate.run.id} ended as {state!r}{advice}"
             return "unchecked", why, ExitCode.CHECK_RED
+        if check.tree != statement.digest_of(TREE):
+            why = f"no check passed on these files: the check itself changed some while it ran{advice}"
+            return "unchecked", why, ExitCode.CHECK_RED
     if not any(each.signer for each in judged):
         why = "who signed it is not known; name a public key that you trust by --key"
         return "unknown_signer", why, ExitCode.UNVERIFIED
