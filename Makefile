@@ -59,11 +59,11 @@ test-full: ## Before a release, what CI leaves out: newest and oldest clients, e
 
 test-latest: setup ## The real clients' tests with the newest claude and codex, in bubblewrap
 	TEST_CLIENTS="$$(scripts/clients.sh --latest)" TEST_REQUIRES_CLIENTS=any RINGFENCE_CLIENT__FORCE=true \
-		$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not docker" tests/real_clients tests/endings
+		$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not docker" tests/real_clients tests/integrations/clients tests/endings
 
 test-oldest: setup ## The same with the oldest claude and codex that docs/reference/runtimes.md names
 	TEST_CLIENTS="$$(scripts/clients.sh --oldest)" TEST_REQUIRES_CLIENTS=any \
-		$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not docker" tests/real_clients tests/endings
+		$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m "not docker" tests/real_clients tests/integrations/clients tests/endings
 
 mutants: setup ## Disable each guard of tests/mutants/guards.toml in a copy, see that a test notices (JOBS=N, GUARDS="ID ...")
 	$(BIN)/python -m tests.mutants --jobs $(JOBS) $(GUARDS)

@@ -112,6 +112,7 @@ ANY_USER: Mapping[str, str] = {
     "fleet/worker/test_questions.py": "questions to people, and their answers",
     "fleet/worker/test_sessions.py": "what agents of a fleet remember",
     "golden/": "formats of state that version 0.1 wrote",
+    "integrations/clients/": "what clients may do on the host; their configuration is written as both users",
     "job/terminal/test_modes.py": "bytes of terminals, read",
     "job/terminal/test_typed.py": "bytes of terminals, read",
     "job/test_agent.py": "prompts made",

@@ -1,6 +1,7 @@
 """`ringfence init --claude-code`: what it prints, and which options go together."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ def test_it_says_what_it_did_and_how_to_undo_it(ringfence: Cli, tmp_path: Path):
     project.mkdir()
     ended = ringfence("init", "--claude-code", project)
     assert (ended.code, ended.out) == (0, "")
-    first, second, denied, allowed, start, undo = ended.err.splitlines()
+    first, second, *extra, denied, allowed, start, undo = ended.err.splitlines()
+    assert len(extra) == (find_spec("mcp") is None)
+    assert all("pip install 'ringfence[mcp]'" in line for line in extra)
     assert (first, second) == (f"wrote {project}/.claude/settings.json", f"wrote {project}/.mcp.json")
     assert denied.startswith("denied: every tool of claude's own")
     assert allowed.startswith("allowed: the tools of `ringfence mcp`")

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ def configure(project: Path, *, force: bool) -> None:
 
     change = install(project, _server_command(), replace=force)
     _report(change, nothing="nothing to change: the configuration is there already")
+    if find_spec("mcp") is None:
+        note("the server needs an extra that is not installed: pip install 'ringfence[mcp]'")
     note("denied: every tool of claude's own (shell, files, web, agents), and the tools of other MCP servers")
     note("allowed: the tools of `ringfence mcp`; changes wait in the sandbox for `ringfence apply`")
     note(

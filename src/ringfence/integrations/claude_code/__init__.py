@@ -6,7 +6,7 @@
 | `json_file` | JSON files of a project that are read, changed and replaced without following a link |
 | `installation` | a project's two files, and the record of what was added to them |
 
-Measured with claude 2.1.197 and 2.1.329.
+Measured with claude 2.1.197, 2.1.329 and 2.1.332.
 """
 
 from ringfence.integrations.claude_code.entries import SERVER_NAME
