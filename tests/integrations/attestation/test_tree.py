@@ -215,6 +215,15 @@ def test_a_submodule_that_is_not_checked_out_is_named(repository: Path) -> None:
     assert (found.difference, found.absent) == (None, (b"vendor/",))
 
 
+def test_a_repository_in_the_tree_is_named(root: Path) -> None:
+    """No snapshot holds what is in a `.git`, and no comparison reads it."""
+    files, _ = list_files(root)
+    (root / "lib" / ".git" / "hooks").mkdir(parents=True)
+    (root / "lib" / ".git" / "hooks" / "pre-commit").touch()
+    found = compare(root, files)
+    assert (found.difference, found.nested) == (None, (b"lib/.git",))
+
+
 def test_a_tree_of_many_deep_directories_ends(root: Path) -> None:
     """What lies too deep to be read is named."""
     files, _ = list_files(root)

@@ -58,6 +58,7 @@ def gaps(statement: Statement, found: Comparison | None, *, is_compared: bool) -
         f"the directory {os.fsdecode(path) or '.'!r} could not be read"
         for path in (found.unread if found is not None else ())
     )
+    yield from (f"{os.fsdecode(path)!r} was not read" for path in (found.nested if found is not None else ()))
     yield from (
         f"the submodule {os.fsdecode(path)!r} is not checked out, and its commit is not compared"
         for path in (found.absent if found is not None else ())

@@ -18,6 +18,7 @@ import msgspec
 from ringfence.errors import ConfigurationError, RecordError
 from ringfence.integrations.attestation.envelope import MAX_PAYLOAD_BYTES
 from ringfence.integrations.attestation.manifest import (
+    MAX_FILES,
     FileEntry,
     check_files,
     decode_gap,
@@ -98,7 +99,7 @@ class Changes(_Part, frozen=True):
 class Manifest(_Part, frozen=True):
     """The files of the resulting tree."""
 
-    files: tuple[FileEntry, ...]
+    files: Annotated[tuple[FileEntry, ...], msgspec.Meta(max_length=MAX_FILES)]
     uncovered: _Texts
     """Paths that no snapshot covers, such as files of more than 100 MiB; directories end in a slash."""
 
@@ -260,8 +261,8 @@ def parse_statement(payload: bytes, *, name: str) -> Statement:
     try:
         # The typed parser comes first: it never builds values that a statement cannot have.
         statement = msgspec.json.decode(payload, type=Statement)
-        json.loads(payload.decode("utf-8"), object_pairs_hook=_unique)
         _check_statement(statement)
+        json.loads(payload.decode("utf-8"), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as exc:
         raise ConfigurationError(
             f"the statement in {name!r} cannot be used: {exc}; use the version of ringfence that wrote it"

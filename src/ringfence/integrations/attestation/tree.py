@@ -62,6 +62,8 @@ class Comparison:
     untracked_count: int = 0
     unread: tuple[bytes, ...] = ()
     """Directories that could not be read."""
+    nested: tuple[bytes, ...] = ()
+    """Some entries called `.git` below the root's own, which no comparison reads."""
     absent: tuple[bytes, ...] = ()
     """Submodules that are not checked out, and of which the manifest lists no file."""
 
@@ -107,6 +109,7 @@ def compare_tree(
         tuple(untracked[:SHOWN]),
         len(untracked),
         tuple(sorted(walk.unread)[:SHOWN]),
+        tuple(sorted(path for path in walk.git if path != b".git")[:SHOWN]),
         _list_absent(tracked.submodules, [*known, *walk.found]) if tracked is not None else (),
     )
 
@@ -126,6 +129,7 @@ class _Walk:
     tree: Tree
     found: list[bytes] = field(default_factory=list)
     unread: list[bytes] = field(default_factory=list)
+    git: list[bytes] = field(default_factory=list)
 
     def visit(self) -> None:
         pending, size = [b""], 0
@@ -139,7 +143,9 @@ class _Walk:
                     for entry in entries:
                         path = prefix + os.fsencode(entry.name)
                         size += len(path)
-                        if entry.name != ".git":
+                        if entry.name == ".git":
+                            self.git.append(path)
+                        else:
                             (pending if entry.is_dir(follow_symlinks=False) else self.found).append(path)
                         if len(self.found) > MAX_ENTRIES or size > _MAX_PATHS_BYTES:
                             raise UsageError(

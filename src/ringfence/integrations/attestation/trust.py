@@ -146,7 +146,7 @@ def _parse(line: str, file: Path, number: int) -> TrustedKey | None:
         key = f"{kind} {blob}"
         fingerprint(key)
         return _limited(key, f"{file}:{number}", principals.strip('"'), given)
-    except ValueError as exc:
+    except (ValueError, OverflowError) as exc:
         raise ConfigurationError(
             f"{exc}; write `PRINCIPAL [OPTIONS] KEYTYPE KEY`, as in ssh-keygen(1)", file=file, line=number
         ) from exc
