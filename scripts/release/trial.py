@@ -70,6 +70,7 @@ EXTRAS = {
         ("mcp", "mcp_types"),
         "ringfence mcp </dev/null >/dev/null && exit 1; python -I -c 'import ringfence.tool.mcp'",
     ),
+    "mini-swe-agent": Extra(("minisweagent",), "python -I -c 'import ringfence.integrations.mini_swe_agent'"),
     "otel": Extra(
         ("opentelemetry",),
         f"printf 'fleet: {{name: one, traces: {{endpoint: \"http://127.0.0.1:9\"}}}}\\n{_AGENTS}\\n' | ({_FLEET})",
@@ -78,6 +79,7 @@ EXTRAS = {
         ("s3fs",),
         f"printf 'fleet: {{name: one, records: {{url: \"s3://a/b\"}}}}\\n{_AGENTS}\\n' | ({_FLEET})",
     ),
+    "swe-rex": Extra(("swerex",), "python -I -c 'import ringfence.integrations.swe_rex'"),
 }
 
 

@@ -1,8 +1,8 @@
 """Ringfence runs AI coding agents in a sandbox, and keeps a signed record of what they did.
 
 What a program uses is in `__all__`; the modules beside it are internal and change without notice, except for
-`ringfence.errors`, `ringfence.events`, `ringfence.loop.story`, `ringfence.runtime`, `ringfence.testing` and
-`ringfence.tool`, which say themselves what is public.
+`ringfence.errors`, `ringfence.events`, `ringfence.integrations`, `ringfence.loop.story`, `ringfence.runtime`,
+`ringfence.testing` and `ringfence.tool`, which say themselves what is public.
 
 A command in a sandbox::
 

@@ -6,6 +6,7 @@ sandbox; a bind mount, the bare host, a container network and soft limits cannot
 """
 
 import asyncio
+import errno
 import logging
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ringfence.config import Effective, Flag, load
 from ringfence.config.arguments import Arguments
 from ringfence.config.egress import Egress
 from ringfence.config.units import ByteCount, Seconds
-from ringfence.errors import PolicyRefused, RingfenceError, UsageError
+from ringfence.errors import PolicyRefused, RingfenceError, SandboxFileError, UsageError
 from ringfence.job.garbage_collection import abandoned_directories, remove_all
 from ringfence.job.sandbox_spec import spec_of
 from ringfence.sandbox import Sandbox, SandboxSpec
@@ -25,7 +26,11 @@ from ringfence.sandbox.registry import backend_names, get_backend, is_fence
 from ringfence.sandbox.workspace.run_as import clear_scratch_directories
 from ringfence.sandbox.workspace.standalone import SANDBOX_PREFIX
 
+__all__ = ["EvaluationSandbox"]
+
 _LOG = logging.getLogger("ringfence")
+MERGED_STREAMS = ("/bin/sh", "-c", 'exec "$@" 2>&1', "sh")
+"""Before a command: its standard error is part of its standard output, in the order in which it was written."""
 _YOUNG_S = 60.0
 """A younger directory may be one that its process has not locked yet."""
 
@@ -201,6 +206,12 @@ async def _hold(spec: SandboxSpec, opened: "asyncio.Future[Any]", leave: asyncio
     async with Sandbox.open(spec) as sandbox:
         opened.set_result(sandbox)
         await leave.wait()
+
+
+def os_error(error: SandboxFileError, path: str) -> OSError:
+    """The error that Python raises for a file operation like the one that failed inside."""
+    name = "EACCES" if error.errno_name == "EROFS" else error.errno_name
+    return OSError(getattr(errno, name, errno.EIO), str(error), path)
 
 
 async def remove_leftovers(sandbox_id: str | None = None) -> list[str]:

@@ -37,10 +37,13 @@ from ringfence.integrations.evaluation_sandbox import (
     HeldSandbox,
     evaluation_spec,
     expect_asyncio,
+    os_error,
     remove_leftovers,
 )
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.registry import choose_backend
+
+__all__ = ["RingfenceConfig", "RingfenceSandboxEnvironment"]
 
 DEFAULT = "default"
 _MOST_SANDBOXES = 20
@@ -269,5 +272,4 @@ def _raise_as_theirs(error: SandboxFileError | SandboxDied, file: str) -> NoRetu
     if error.errno_name == "EFBIG":
         shown = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR
         raise OutputLimitExceededError(limit_str=shown, truncated_output=None) from error
-    name = "EACCES" if error.errno_name == "EROFS" else error.errno_name
-    raise OSError(getattr(errno, name, errno.EIO), str(error), file) from error
+    raise os_error(error, file) from error
