@@ -166,6 +166,32 @@ def test_a_damaged_record_is_not_attested(
 
 
 @pytest.mark.slow
+def test_a_copy_of_the_record_is_verified_with_it(
+    ringfence: Cli, start: Cli, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere, by the key in the statement; that of another run, or one that was changed, is refused."""
+    for words in (("echo", "one"), ("echo", "two")):
+        assert start("exec", "-C", workspace, "--", *words).wait(timeout=60) == 0
+    for number, run in enumerate(run_dirs()):
+        shutil.copytree(run, tmp_path / f"copy{number}")
+    file, key = tmp_path / "a.json", tmp_path / "key.pub"
+    shutil.copy(state_dir() / "keys" / "journal-ed25519.pub", key)
+    assert ringfence("runs", "attest", run_dirs()[0].name, "-o", file).code == 0
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "no-state"))
+    verify = ("attest", "verify", file, "--key", key, "--any-state", "--record")
+    done = ringfence(*verify, tmp_path / "copy0")
+    assert (done.code, done.err) == (0, "")
+    assert "is the record that the statement is about" in done.out
+    done = ringfence(*verify, tmp_path / "copy1")
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert "is not the record of the statement" in done.err
+    (tmp_path / "copy0" / "work.json").write_text("{}")
+    done = ringfence(*verify, tmp_path / "copy0")
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert not (tmp_path / "no-state").exists()
+
+
+@pytest.mark.slow
 def test_a_run_without_a_check_needs_consent(
     ringfence: Cli, start: Cli, workspace: Path, tmp_path: Path
 ) -> None:

@@ -125,6 +125,14 @@ def verify(
         str | None,
         typer.Option("--check", metavar="COMMAND", help="Require that the check was exactly this command."),
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="DIR",
+            help="Verify this copy of the run's record, and that it is the stated one.",
+        ),
+    ] = None,
     any_state: Annotated[
         bool, typer.Option("--any-state", help="Accept a run whose work no check has passed.")
     ] = False,
@@ -163,6 +171,8 @@ def verify(
         raise UsageError(
             "name an attestation, or the commit to which one is attached: --tree DIR --commit REV"
         )
+    if record is not None and not record.is_dir():
+        raise UsageError(f"--record {str(record)!r} is no directory; name a copy of a run's directory")
     if tree is not None:
         check_outside(tree, [*(key or ()), *([tsa_certificate] if tsa_certificate is not None else [])])
     request = VerificationRequest(
@@ -170,6 +180,7 @@ def verify(
         verifiers=tuple(read_verifiers([check_file(each, "--key") for each in key or ()])),
         now=datetime.now(UTC),
         tree=TreeChoice(tree, commit, all_files) if tree is not None else None,
+        record=record,
         requirements=Requirements(any_state, check),
         anchors=tuple(anchor or ()),
         certificates=tsa_certificate,

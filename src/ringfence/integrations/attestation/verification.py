@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from ringfence.errors import AuthenticationFailed, ExitCode, RecordError
 from ringfence.escape import visible
+from ringfence.events import JournalSealed
 from ringfence.frozen import frozen
 from ringfence.integrations.attestation.envelope import (
     Envelope,
@@ -29,6 +30,7 @@ from ringfence.integrations.attestation.report import claims, gaps
 from ringfence.integrations.attestation.statement import TREE, Statement, parse_statement
 from ringfence.integrations.attestation.tree import Comparison, compare_commit, compare_tree
 from ringfence.integrations.attestation.trust import is_ed25519
+from ringfence.journal import find_last_event, verify_run
 from ringfence.journal.seal import is_signed, seal_message
 
 FORMATS: Mapping[SignatureFormat, Callable[[Signature, bytes], bool]] = {"ed25519": is_ed25519}
@@ -183,6 +185,7 @@ async def verify_attestation(
     verifiers: Sequence[Verifier],
     now: datetime,
     tree: TreeChoice | None = None,
+    record: Path | None = None,
     requirements: Requirements | None = None,
     proved_at: datetime | None = None,
 ) -> Report:
@@ -194,12 +197,13 @@ async def verify_attestation(
         verifiers: Who is trusted; none: the report's verdict is at best `unknown_signer`.
         now: The present time.
         tree: The tree to compare; None: no tree is compared.
+        record: The directory of a copy of the run's record, which has to be the stated one.
         requirements: What is demanded of the run; None: that a check passed.
         proved_at: As in `judge_signatures`.
 
     Raises:
         ConfigurationError: The file is no attestation, or of another version.
-        RecordError: It was changed, or contradicts itself.
+        RecordError: It was changed, or contradicts itself, or `record` is damaged or another one.
         AuthenticationFailed: No trusted key signed it, or that key is not valid.
         UsageError, InfrastructureFault: The tree cannot be compared.
     """
@@ -217,6 +221,8 @@ async def verify_attestation(
     if not signers and any(each.signature.public_key is not None for each in judged):
         signers = [f"{name!r} is unchanged since it was signed, by whomever"]
     proved = [*signers, seal]
+    if record is not None:
+        proved.append(await anyio.to_thread.run_sync(_check_record, statement, record))
     if tree is not None and found is not None and found.difference is None:
         proved.append(_describe_match(statement, tree, found))
     verdict, fault, code = _decide(statement, judged, tree, found, requirements or Requirements())
@@ -246,6 +252,24 @@ def _check_seal(statement: Statement, judged: Sequence[JudgedSignature], *, name
     is_same = any(each.signer and each.signature.public_key == key for each in judged)
     who = "the same key" if is_same else f"the key {fingerprint(key)}, whose owner is not known here,"
     return f"{who} sealed a journal of run {run.id} with {journal.lines} lines and the head {journal.head}"
+
+
+def _check_record(statement: Statement, record: Path) -> str:
+    """Verify a copy of the run's record, and that it is the one whose seal the statement holds."""
+    journal = statement.predicate.journal
+    found = verify_run(record, public_keys=[journal.public_key])
+    if not found.ok:
+        raise RecordError(
+            f"--record {str(record)!r}: the record is {found.status}: {found.reason or 'no seal'}"
+        )
+    seal = find_last_event(record, "journal.sealed")
+    head = seal.head if isinstance(seal, JournalSealed) else ""
+    if (found.run_id, found.events, head) != (statement.predicate.run.id, journal.lines, journal.head):
+        raise RecordError(
+            f"--record {str(record)!r} is not the record of the statement, but that of run {found.run_id!r} with"
+            f" {found.events} lines; name that of run {statement.predicate.run.id!r}"
+        )
+    return f"{str(record)!r} is the record that the statement is about, whole and unchanged: it shows what is claimed"
 
 
 async def _compare(statement: Statement, tree: TreeChoice, *, name: str) -> Comparison:

@@ -34,6 +34,8 @@ class VerificationRequest:
     verifiers: tuple[Verifier, ...]
     now: datetime
     tree: TreeChoice | None = None
+    record: Path | None = None
+    """The directory of a copy of the run's record."""
     requirements: Requirements | None = None
     anchors: tuple[str, ...] = ()
     """Values of `--anchor`."""
@@ -64,6 +66,7 @@ async def verify_request(request: VerificationRequest) -> Report:
         verifiers=request.verifiers,
         now=request.now,
         tree=request.tree,
+        record=request.record,
         requirements=request.requirements,
         proved_at=min((each.proved_at for each in anchors if each.proved_at is not None), default=None),
     )
