@@ -101,7 +101,13 @@ async def _serve(served: "ServerOptions", http: "tuple[socket, list[str]] | None
     async with anyio.create_task_group() as tasks:
         registry = SandboxRegistry(served, tasks)
         serving = anyio.CancelScope()
-        await tasks.start(handle_interrupts, serving.cancel)
+
+        def interrupt() -> None:
+            if serving.cancel_called:
+                registry.stop_at_once()
+            serving.cancel()
+
+        await tasks.start(handle_interrupts, interrupt)
         with serving:
             if http is None:
                 await serve_stdio(registry)

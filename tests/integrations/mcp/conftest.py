@@ -145,5 +145,7 @@ def raw(workspace: Path) -> Iterator[RawClient]:
 
 async def ringfence(*arguments: str) -> tuple[int, str]:
     """Run a command; return its exit code and what it prints."""
-    done = await anyio.run_process([COMMAND, *arguments], check=False, stderr=subprocess.STDOUT)
+    done = await anyio.run_process(
+        [COMMAND, *arguments], check=False, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
+    )
     return done.returncode, done.stdout.decode()

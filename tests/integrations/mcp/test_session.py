@@ -61,6 +61,24 @@ async def test_the_end_of_input_ends_the_session(raw: RawClient, workspace: Path
     assert list(processes_below(tmp_path)) == []
 
 
+async def test_a_client_that_no_longer_reads_ends_the_session(raw: RawClient):
+    """A result that cannot be delivered is the end, not an error of the server."""
+    raw.begin("2025-11-25")
+    opened = raw.call("sandbox_open")
+    assert raw.process.stdout is not None
+    raw.process.stdout.close()
+    raw.send(b'{"jsonrpc":"2.0","id":9,"method":"tools/list"}')
+    assert await anyio.to_thread.run_sync(raw.process.wait, 60) == 0
+    assert "sealed" in await _verify(opened["run"])
+
+
+async def test_stdin_that_no_client_is_at_is_a_mistake(workspace: Path):
+    """A file is no client; the error says how a server is started."""
+    code, text = await ringfence("mcp", "-C", str(workspace))
+    assert code == 2
+    assert text.startswith("ringfence: stdin is a file; an MCP client starts `ringfence mcp` with a pipe")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_the_session(raw: RawClient, number: signal.Signals):
     """The call under way is recorded as ended, and the record is sealed."""

@@ -7,6 +7,8 @@ and 1, so that nothing else in this process can read from or write to them.
 
 import os
 import re
+import stat
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -128,10 +130,31 @@ def _client_name(context: "ServerRequestContext[Any]") -> str:
 
 
 async def serve_stdio(registry: SandboxRegistry) -> None:
-    """Serve one session on the standard streams until the client ends it."""
+    """Serve one session on the standard streams until the client ends it.
+
+    Raises:
+        UsageError: No client can be at the standard streams.
+    """
+    _check_streams()
     server = create_server(registry, owner="stdio")
     async with _messages_on_stdio() as (received, to_send):
         await server.run(received, to_send, server.create_initialization_options())
+
+
+def _check_streams() -> None:
+    """Check that an MCP client can be at the standard streams.
+
+    Raises:
+        UsageError: They are closed, or stdin is a file.
+    """
+    advice = "an MCP client starts `ringfence mcp` with a pipe; --http serves clients that do not start it"
+    if sys.stdin is None or sys.stdout is None:
+        raise UsageError(f"stdin or stdout is closed; {advice}")
+    mode = os.fstat(0).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(0)):
+        raise UsageError(f"stdin is a file; {advice}")
+    if os.isatty(0):
+        log(f"waiting for messages on this terminal; {advice}")
 
 
 @asynccontextmanager
@@ -174,7 +197,10 @@ async def _messages_on_stdio() -> AsyncIterator[_Messages]:
         async with from_server:
             async for message in from_server:
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                await stream.send(text.encode() + b"\n")
+                try:
+                    await stream.send(text.encode() + b"\n")
+                except anyio.BrokenResourceError:  # the client no longer reads, which ends the session
+                    tasks.cancel_scope.cancel()
 
     async with stream, anyio.create_task_group() as tasks:
         tasks.start_soon(read)
