@@ -18,8 +18,9 @@ from ringfence.fleet.queries.source import FleetSource
 from ringfence.fleet.store.database import Database, sqlite_url
 from ringfence.fleet.store.jobs import now_ms
 from ringfence.fleet.store.tables import GRANTS, INBOX, JOBS
+from ringfence.job.apply_request import request_apply
 from ringfence.job.state import JobState
-from ringfence.journal import Journal, run_dir
+from ringfence.journal import Journal, run_dir, run_dirs
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dashboard")]
 _PAGES = (
@@ -212,6 +213,17 @@ def test_changes_are_applied_and_rejected(page: Page, example: Example) -> None:
     assert file.read_text() == before
     _settle(page, "inbox")
     expect(ready).to_have_count(0)
+
+
+def test_requests_to_apply_lead_to_the_changes(page: Page, example: Example) -> None:
+    """A program's request to apply the changes of a run is in the inbox and on the page of runs."""
+    run = run_dirs()[0]
+    request_apply(run.name, by="client <b>1</b>", workspace=str(example.project))
+    for path in ("inbox", "runs"):
+        _settle(page, path)
+        requests = page.get_by_label("Requests to apply")
+        expect(requests.locator(f"[href='/runs/{run.name}/changes']")).to_have_count(1)
+        expect(requests).to_contain_text("client <b>1</b>")
 
 
 def test_tables_are_live(page: Page, example: Example) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import anyio.to_thread
+import msgspec
 from fastapi import APIRouter, Query
 from fastapi import Path as PathParameter
 from fastapi.responses import StreamingResponse
@@ -28,6 +29,7 @@ from ringfence.fleet.api.records import (
 from ringfence.fleet.api.requests import ApplyRequest
 from ringfence.fleet.queries.record_models import (
     AppliedResponse,
+    ApplyRequestResponse,
     DiffResponse,
     LinesResponse,
     RecordResponse,
@@ -42,6 +44,7 @@ from ringfence.fleet.queries.records import (
     show_run,
 )
 from ringfence.fleet.store.ended_jobs import runs_of_jobs
+from ringfence.job.apply_request import apply_requests
 from ringfence.job.changes import apply_changes, undo_changes
 from ringfence.journal import run_dirs
 
@@ -77,6 +80,13 @@ async def _runs_of_jobs(context: ApiContext, names: list[str]) -> frozenset[str]
     if context.source is None:
         return frozenset()
     return await runs_of_jobs(context.source.database, names)
+
+
+@router.get("/v1/apply-requests", dependencies=[ADMIN])
+async def requests_to_apply() -> list[ApplyRequestResponse]:
+    """Requests of programs on this machine to apply the changes of a run, the newest first; a person decides."""
+    found = await anyio.to_thread.run_sync(apply_requests)
+    return [ApplyRequestResponse(**msgspec.to_builtins(each)) for each in found]
 
 
 @router.get("/v1/runs/{run}", dependencies=[ADMIN])

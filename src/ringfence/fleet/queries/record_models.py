@@ -135,6 +135,16 @@ class AppliedResponse(ResponseModel):
     """What was left out, and why."""
 
 
+class ApplyRequestResponse(ResponseModel):
+    """A request to apply the changes of a run, which waits for a person."""
+
+    run: str
+    by: str
+    """The program, by the name that it gives of itself."""
+    at: str
+    workspace: str
+
+
 class LoopResponse(ResponseModel):
     """A loop of this machine."""
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from starlette.requests import Request
@@ -37,8 +38,19 @@ async def show_inbox(_request: Request, api: ApiClient) -> Page:
             "more_questions": max(0, len(questions) - _SHOWN),
             "groups": [group for group in groups if group["jobs"]],
             "answered": answered,
+            "requests": await _read_requests(api),
         },
     )
+
+
+async def _read_requests(api: ApiClient) -> list[dict[str, Any]]:
+    """Requests to apply the changes of runs of the machine; none for a token that may not see its runs."""
+    try:
+        return list(await api.get("apply-requests"))
+    except ApiError as exc:
+        if exc.status != HTTPStatus.FORBIDDEN:
+            raise
+        return []
 
 
 def _urgency(question: Mapping[str, Any]) -> tuple[bool, str, str, str]:

@@ -22,7 +22,9 @@ async def list_runs(request: Request, api: ApiClient) -> Page:
     query = request.query_params
     found = await api.get("runs", before=query.get("before"), limit=_PAGE_SIZE + 1)
     older = found[_PAGE_SIZE - 1]["id"] if len(found) > _PAGE_SIZE else None
-    return Page("runs", {"runs": found[:_PAGE_SIZE], "older": older})
+    return Page(
+        "runs", {"runs": found[:_PAGE_SIZE], "older": older, "requests": await api.get("apply-requests")}
+    )
 
 
 async def show_log(request: Request, api: ApiClient) -> Page:
