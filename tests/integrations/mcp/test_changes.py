@@ -35,6 +35,19 @@ async def test_the_patch_comes_in_pages(connect: Connect):
     ]
 
 
+async def test_what_no_patch_holds_is_named(connect: Connect):
+    """A file that is too large to be kept is named, in the comparison as for a snapshot."""
+    async with connect() as client:
+        sandbox = (await client.ok("sandbox_open"))["sandbox"]
+        command = "head -c 110000000 /dev/urandom > large"
+        await client.ok("command_run", sandbox=sandbox, command=command)
+        compared = await client.ok("changes_diff", sandbox=sandbox)
+        kept = await client.ok("snapshot_create", sandbox=sandbox)
+    assert compared["files"] == []
+    assert "'large' added: 110000000 bytes" in compared["not_in_patch"][0]
+    assert kept["not_in_snapshot"] == ["large"]
+
+
 async def test_a_snapshot_is_restored_whole(connect: Connect):
     """Contents, executable files, links and places of files and directories are as they were; `before` leads back."""
     look = "find . -path ./.git -prune -o -type f -printf '%P %m ' -exec cat {} + -o -type l -printf '%P > %l\\n' | sort"

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError, SandboxFileError, UsageError
 from ringfence.integrations.mcp import arguments as given
@@ -84,7 +86,8 @@ async def diff(held: HeldSandbox, arguments: given.DiffArguments) -> dict[str, A
 
 async def _describe(record: WorkRecord, store: SnapshotStore, after: str) -> dict[str, Any]:
     """The changed files, and those among them that tools on the user's machine run or trust by themselves."""
-    found = await (store.diff(record.before, after) if record.after is None else diff_run(record, store))
+    record = msgspec.structs.replace(record, after=after)
+    found = await diff_run(record, store)
     shown: dict[str, Any] = {
         "files": [
             {"path": _text(c.raw_path), "kind": c.kind, "added": c.insertions, "removed": c.deletions}
@@ -121,7 +124,10 @@ async def _keep(held: HeldSandbox, sandbox: Sandbox, record: WorkRecord) -> dict
     taken = await _take(sandbox, record, open_store(record, state_dir()), f"mcp{_letters(number)}")
     name = f"snapshot-{number}"
     held.snapshots[name] = taken.id
-    return {"snapshot": name, "files": taken.files}
+    kept: dict[str, Any] = {"snapshot": name, "files": taken.files}
+    if taken.found.skipped:
+        kept["not_in_snapshot"] = [_text(path) for path in sorted(taken.found.skipped)[:_MAX_LISTED]]
+    return kept
 
 
 async def restore_snapshot(held: HeldSandbox, arguments: given.SnapshotArguments) -> dict[str, Any]:
