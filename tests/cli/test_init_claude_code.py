@@ -22,10 +22,11 @@ def test_it_says_what_it_did_and_how_to_undo_it(ringfence: Cli, tmp_path: Path):
     project.mkdir()
     ended = ringfence("init", "--claude-code", project)
     assert (ended.code, ended.out) == (0, "")
-    first, second, *extra, denied, allowed, start, undo = ended.err.splitlines()
+    first, local, second, *extra, denied, allowed, start, undo = ended.err.splitlines()
     assert len(extra) == (find_spec("mcp") is None)
     assert all("pip install 'ringfence[mcp]'" in line for line in extra)
     assert (first, second) == (f"wrote {project}/.claude/settings.json", f"wrote {project}/.mcp.json")
+    assert local == f"wrote {project}/.claude/settings.local.json"
     assert denied.startswith("denied: every tool of claude's own")
     assert allowed.startswith("allowed: the tools of `ringfence mcp`")
     assert "--allowedTools mcp__ringfence" in start
@@ -34,6 +35,7 @@ def test_it_says_what_it_did_and_how_to_undo_it(ringfence: Cli, tmp_path: Path):
     removed = ringfence("init", "--claude-code", "--remove", project)
     assert removed.err.splitlines() == [
         f"removed {project}/.claude/settings.json",
+        f"removed {project}/.claude/settings.local.json",
         f"removed {project}/.mcp.json",
     ]
     assert ringfence("init", "--claude-code", "--remove", project).err.startswith("nothing to remove")

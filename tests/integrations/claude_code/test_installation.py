@@ -1,6 +1,5 @@
 """What is added to the files of a project is removed again, and nothing else is touched."""
 
-import copy
 import fcntl
 import json
 import os
@@ -20,6 +19,7 @@ from ringfence.integrations.claude_code import install, remove
 
 COMMAND = ("ringfence", "mcp")
 SETTINGS = ".claude/settings.json"
+LOCAL = ".claude/settings.local.json"
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def write(project: Path, name: str, document: Any, **form: Any) -> None:
 def test_an_empty_project_is_empty_again(project: Path):
     """Files and the directory are gone with what they were made for, and a second removal finds nothing."""
     install(project, COMMAND)
-    assert set(tree(project)) == {".mcp.json", ".claude", SETTINGS}
+    assert set(tree(project)) == {".mcp.json", ".claude", SETTINGS, LOCAL}
     remove(project)
     assert tree(project) == {}
     assert remove(project).removed == ()
@@ -66,6 +66,9 @@ def test_the_settings_leave_the_servers_tools_only(project: Path):
     """Whatever begins with a capital letter is denied, as any tool of claude's own is named; the server is allowed."""
     install(project, COMMAND)
     document = json.loads((project / SETTINGS).read_text())
+    assert (
+        json.loads((project / LOCAL).read_text()) == document
+    )  # claude ignores a file with an invalid value
     assert document["permissions"]["deny"] == [f"{chr(letter)}*" for letter in range(ord("A"), ord("Z") + 1)]
     assert document["permissions"]["allow"] == ["mcp__ringfence"]
     assert document["allowedMcpServers"] == [{"serverName": "ringfence"}]
@@ -286,7 +289,7 @@ def test_no_link_or_pipe_is_followed(project: Path, tmp_path: Path, lay: Callabl
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
-@pytest.mark.parametrize("name", ["", ".claude", SETTINGS, ".mcp.json"])
+@pytest.mark.parametrize("name", ["", ".claude", SETTINGS, LOCAL, ".mcp.json"])
 def test_files_of_another_user_are_refused(project: Path, name: str):
     """A file that root replaced would be root's."""
     install(project, COMMAND)
@@ -340,12 +343,9 @@ def test_the_mode_of_a_file_is_kept(project: Path):
 def test_other_settings_are_named(project: Path):
     """Hooks and variables of the project stay in effect, so they are shown."""
     write(project, SETTINGS, {"hooks": {"Stop": []}, "permissions": {"deny": ["Bash"]}})
-    local = ".claude/settings.local.json"
-    write(project, local, {"allowedMcpServers": [{"serverName": "other"}], "env": {"A": "1"}})
-    document = copy.deepcopy(tree(project)[local])
+    write(project, LOCAL, {"allowedMcpServers": [{"serverName": "other"}], "env": {"A": "1"}})
     change = install(project, COMMAND)
     assert change.other_settings == {
         project / SETTINGS: ("hooks",),
-        project / local: ("allowedMcpServers", "env"),
+        project / LOCAL: ("allowedMcpServers", "env"),
     }
-    assert tree(project)[local] == document

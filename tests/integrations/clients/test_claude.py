@@ -176,7 +176,9 @@ async def test_permissions_of_other_settings_do_not_bring_them_back(desk: Desk):
     await desk.ringfence("init", "--claude-code")
     (desk.home / ".claude").mkdir()
     for place in (desk.home / ".claude" / "settings.json", desk.project / ".claude" / "settings.local.json"):
-        place.write_text(json.dumps(LOOSE))
+        given = json.loads(place.read_text()) if place.exists() else {}
+        rules = {**given.get("permissions", {}), **LOOSE["permissions"]}
+        place.write_text(json.dumps({**given, **LOOSE, "permissions": rules}))
     before = tree(desk.project)
     ended = await desk.start(
         "claude",
@@ -186,6 +188,18 @@ async def test_permissions_of_other_settings_do_not_bring_them_back(desk: Desk):
         prompt=prompt_of(*OWN_TOOLS[:3]),
         IS_SANDBOX="1",
     )
+    assert is_servers(offered(ended))
+    assert [is_error for is_error, _ in results(ended)] == [True] * 3
+    assert tree(desk.project) == before
+
+
+async def test_a_mistake_in_the_shared_settings_does_not_bring_them_back(desk: Desk):
+    """Claude ignores a file with an invalid value as a whole; the other file denies the tools all the same."""
+    (desk.project / ".claude").mkdir()
+    (desk.project / ".claude" / "settings.json").write_text('{"model": []}')
+    await desk.ringfence("init", "--claude-code")
+    before = tree(desk.project)
+    ended = await desk.start("claude", *SKIPS, prompt=prompt_of(*OWN_TOOLS[:3]), IS_SANDBOX="1")
     assert is_servers(offered(ended))
     assert [is_error for is_error, _ in results(ended)] == [True] * 3
     assert tree(desk.project) == before
@@ -203,7 +217,8 @@ async def test_other_servers_do_not_work_beside_it(desk: Desk):
     ended = await desk.start("claude", *SKIPS, prompt=prompt_of(*turns), IS_SANDBOX="1")
     assert is_servers(offered(ended))
     allowed = {"allowedMcpServers": [{"serverName": "tiny"}, {"serverName": "third"}]}
-    (desk.project / ".claude" / "settings.local.json").write_text(json.dumps(allowed))
+    local = desk.project / ".claude" / "settings.local.json"
+    local.write_text(json.dumps({**json.loads(local.read_text()), **allowed}))
     ended = await desk.start("claude", *SKIPS, prompt=prompt_of(*turns), IS_SANDBOX="1")
     assert "mcp__tiny__echo" in offered(ended)
     for is_error, text in results(ended):

@@ -172,7 +172,7 @@ def init(
     """Write a ringfence.yaml that explains every key.
 
     Also writes its schema, for editors. With --claude-code: instead adds to the project's .mcp.json and
-    .claude/settings.json what makes claude, started in DIR, work in sandboxes only.
+    to its settings in .claude what makes claude, started in DIR, work in sandboxes only.
     """
     if remove and (force or not claude_code):
         raise UsageError("--remove goes with --claude-code only, and without --force; correct the options")

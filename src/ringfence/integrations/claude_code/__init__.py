@@ -4,7 +4,7 @@
 |---|---|
 | `entries` | what is added to the settings of `claude`, and how it is added to and removed from a document |
 | `json_file` | JSON files of a project that are read, changed and replaced without following a link |
-| `installation` | a project's two files, and the record of what was added to them |
+| `installation` | a project's three files, and the record of what was added to them |
 
 Measured with claude 2.1.197, 2.1.329 and 2.1.332.
 """

@@ -1,12 +1,16 @@
-"""Writes the entries into a project's `.mcp.json` and `.claude/settings.json`, and removes them again.
+"""Writes the entries into a project's `.mcp.json` and into both files of settings in `.claude`, and removes them again.
+
+Both, since claude ignores a file with one value that it finds invalid as a whole, in `claude -p` without a word: a
+mistake in the project's shared settings would give it its own tools back.
 
 A record in the state directory holds which of the entries the project had before; `remove` leaves those. Without that
 record, as on another machine, `remove` takes every entry that `install` adds.
 
-Both files are written or none: each is prepared before the first is replaced, and what was replaced is restored if the
+All files are written or none: each is prepared before the first is replaced, and what was replaced is restored if the
 next one fails. If ringfence is killed in between, `install` and `remove` still complete the work.
 """
 
+import copy
 import errno
 import fcntl
 import hashlib
@@ -28,7 +32,7 @@ from ringfence.integrations.claude_code.json_file import JsonFile
 
 SERVERS_NAME: Final = ".mcp.json"
 SETTINGS_NAME: Final = ".claude/settings.json"
-_LOCAL_SETTINGS = "settings.local.json"
+_SETTINGS_NAMES: Final = (SETTINGS_NAME, ".claude/settings.local.json")
 _FOLDER = ".claude"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RECORD_LIMIT_BYTES = 4 * 1024 * 1024
@@ -71,10 +75,12 @@ def install(project: Path, command: Sequence[str], *, replace: bool = False) -> 
     """
     with _Project(project, create=True) as held:
         other_settings = held.other_settings()
-        settings, servers = held.files[SETTINGS_NAME], held.files[SERVERS_NAME]
+        servers = held.files[SERVERS_NAME]
         is_installed = entries.has_own_server(servers.document)
-        with _located(settings):
-            added = {SETTINGS_NAME: entries.add_settings(settings.document)}
+        added = {}
+        for name in _SETTINGS_NAMES:
+            with _located(held.files[name]):
+                added[name] = entries.add_settings(held.files[name].document)
         with _located(servers):
             added[SERVERS_NAME] = entries.add_server(servers.document, command, replace=replace)
         contents = {name: file.rendered() for name, file in held.files.items() if file.has_changed()}
@@ -113,7 +119,7 @@ def remove(project: Path) -> Change:
 def _every_entry() -> dict[str, list[Entry]]:
     """Return all that is added to a project without either file."""
     return {
-        SETTINGS_NAME: entries.add_settings({}),
+        **{name: entries.add_settings({}) for name in _SETTINGS_NAMES},
         SERVERS_NAME: entries.add_server({}, ("ringfence", "mcp")),
     }
 
@@ -140,7 +146,8 @@ class _Project:
                 )
             self._folder = self._open_folder(resources)
             if self._folder is not None:
-                self.files[SETTINGS_NAME] = JsonFile(self._folder, self.path / SETTINGS_NAME)
+                for name in _SETTINGS_NAMES:
+                    self.files[name] = JsonFile(self._folder, self.path / name)
             self.files[SERVERS_NAME] = JsonFile(self._root, self.path / SERVERS_NAME)
             self.names |= {name for name, file in self.files.items() if file.content is not None}
             self._resources = resources.pop_all()
@@ -231,15 +238,14 @@ class _Project:
         self._record_file.unlink(missing_ok=True)
 
     def other_settings(self) -> dict[Path, tuple[str, ...]]:
-        """Return the keys of the settings that were there before, without permissions and our own."""
-        assert self._folder is not None
+        """Return the keys of the settings before anything is added, without permissions and our own."""
         found = {}
-        for path in (self.path / SETTINGS_NAME, self.path / _FOLDER / _LOCAL_SETTINGS):
-            document = JsonFile(self._folder, path).document
-            entries.discard(document, _every_entry()[SETTINGS_NAME])
+        for name in _SETTINGS_NAMES:
+            document = copy.deepcopy(self.files[name].document)
+            entries.discard(document, _every_entry()[name])
             keys = tuple(key for key in document if key != "permissions")
             if keys:
-                found[path] = keys
+                found[self.path / name] = keys
         return found
 
 
