@@ -13,6 +13,8 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from tests.integrations.mcp.conftest import COMMAND, Caller, ringfence
 
+from ringfence.integrations.mcp.http import TOKEN_VARIABLE, read_tokens
+
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
@@ -147,3 +149,13 @@ async def test_weak_tokens_are_refused(
     assert code == 2
     assert expected in text
     assert not content or content.strip() not in text
+
+
+def test_a_token_is_made_where_none_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """It is kept for the next start, where only its user can read it; one in the environment is used instead."""
+    monkeypatch.setenv("RINGFENCE_STATE_DIR", str(tmp_path / "state"))
+    made = read_tokens(None, {})
+    assert read_tokens(None, {}) == made
+    assert [len(token) for token in made] == [64]
+    assert (tmp_path / "state" / "mcp-token").stat().st_mode & 0o777 == 0o600
+    assert read_tokens(None, {TOKEN_VARIABLE: "x" * 32}) == ["x" * 32]
