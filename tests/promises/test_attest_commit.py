@@ -2,9 +2,11 @@
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.promises.loop_scripts import GOOD, prepare, start, story
 from tests.promises.product import Ended, Product, says
 
 CLONE = ("--mode", "clone")
@@ -158,3 +160,21 @@ def test_replaced_note(product: Product) -> None:
     ended = verify(product)
     assert ended.code == 1, ended
     assert "replaced" in ended.err
+
+
+@pytest.mark.timeout(300)
+def test_loop(make_product: Callable[[], Product]) -> None:
+    """The branch of a loop is attested by the run that checked it; a branch that moved on is not."""
+    product = make_product()
+    prepare(product, story("add", 1))
+    assert start(product, GOOD).code == 0
+    made = product.does("loop attest", "--json").json
+    branch = ("--tree", product.project, "--commit", made["branch"], "--key", journal_key(product))
+    ended = product("attest verify", *branch)
+    assert ended.code == 0, ended
+    assert "the check 'python3 -m unittest -q' passed: 2 passed" in ended.out
+    tree = product.git("rev-parse", "HEAD^{tree}").strip()
+    moved = product.git("commit-tree", "-p", made["commit"], "-m", "more", tree).strip()
+    product.git("update-ref", f"refs/heads/{made['branch']}", moved)
+    assert product("loop attest").code == 2
+    assert product("attest verify", *branch).code == 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.options import AllOption, JsonOption, RunArgument, SignWithOption
+from ringfence.cli.options import AllOption, CertificateOption, JsonOption, RunArgument, SignWithOption
 from ringfence.cli.output import note, print_answer
 from ringfence.cli.settings import check_file
 from ringfence.errors import UsageError
@@ -21,12 +21,6 @@ _LINE_CHARS = 1000
 """Longer lines of a report are cut; `--json` has all of them."""
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="An attestation, as `ringfence runs attest` writes it.")
-]
-CertificateOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--tsa-certificate", metavar="FILE", help="Authorities of time-stamp servers, in PEM format."
-    ),
 ]
 
 

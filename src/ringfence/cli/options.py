@@ -258,3 +258,9 @@ SignWithOption = Annotated[
         help="ssh:KEYFILE, command:PROGRAM ARGUMENTS, or journal (the default); repeatable.",
     ),
 ]
+CertificateOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tsa-certificate", metavar="FILE", help="Authorities of time-stamp servers, in PEM format."
+    ),
+]

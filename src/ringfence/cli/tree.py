@@ -95,6 +95,9 @@ COMMANDS: Mapping[str, Entry] = {
     "loop show": Entry("loop.commands:show", "Show a loop's report: evidence, changes, cost and time."),
     "loop logs": Entry("loop.commands:logs", "Print the events of a loop."),
     "loop diff": Entry("loop.commands:diff", "Print the changes of a loop or of one story as a patch."),
+    "loop attest": Entry(
+        "loop.attestation:attest", "Attach an attestation to the last commit of a loop's branch."
+    ),
     "loop export": Entry("loop.commands:export", "Export the stories with their progress to a file."),
     "loop cancel": Entry("loop.commands:cancel", "Cancel a loop; accepted stories stay."),
     "loop rm": Entry("loop.commands:rm", "Remove a loop's working files; its branch stays."),

@@ -12,7 +12,7 @@ from ringfence.check import Check, Report, TestResult, run_check
 from ringfence.check.report import SEVERITY
 from ringfence.config import Effective
 from ringfence.errors import RingfenceError
-from ringfence.events import CommandEnded, Emit
+from ringfence.events import CommandEnded, Emit, VerificationEnded
 from ringfence.frozen import frozen
 from ringfence.job.outcome import Outcome, outcome_of
 from ringfence.job.request import RunRequest
@@ -221,6 +221,7 @@ async def run_checks(
     reports: dict[str, Report] = {}
 
     async def work(sandbox: Sandbox, emit: Emit) -> Outcome:
+        all_began = time.monotonic()
         for check in checks:
             began = time.monotonic()
             report = await run_check(check, sandbox, canary=check.kind == "test", test_files=test_files)
@@ -237,6 +238,7 @@ async def run_checks(
                 )
             )
         red = [name for name, report in reports.items() if not report.is_green]
+        await emit(_verification(checks, reports, passed=not red, duration_s=time.monotonic() - all_began))
         if red:
             return Outcome(JobState.CHECK_RED, f"red: {', '.join(red)}")
         return Outcome(JobState.SUCCEEDED, "all checks are green")
@@ -249,6 +251,31 @@ async def run_checks(
         outcome = outcome_of(exc)
         return CheckRunResult(run_id, outcome.state, outcome.reason, {})
     return CheckRunResult(run_id, result.state, result.reason, reports, run.changed_files)
+
+
+def _verification(
+    checks: Sequence[Check], reports: Mapping[str, Report], *, passed: bool, duration_s: float
+) -> VerificationEnded:
+    """Return the event that states the result of all checks together; their output is in the events before it."""
+    whole = merged(reports.values())
+    runners = {check.runner for check in checks}
+    outcomes = [
+        each.outcome for report in reports.values() if report.runner for each in report.results.values()
+    ]
+    caveats = [f"of {check.command!r} only the exit code was checked" for check in checks if not check.runner]
+    caveats += [f"only the test {check.only!r} was run" for check in checks if check.only is not None]
+    return VerificationEnded(
+        command=" ; ".join(check.command for check in checks),
+        passed=passed,
+        exit_code=-1 if whole.exit_code is None else whole.exit_code,
+        ended_by=whole.ended_by,
+        output="",
+        duration_ms=round(duration_s * 1000, 3),
+        runner=runners.pop() if len(runners) == 1 else None,
+        tests={name: outcomes.count(name) for name in sorted(set(outcomes))},
+        canary=any(check.kind == "test" and check.runner for check in checks),
+        caveats=caveats,
+    )
 
 
 def _request(

@@ -44,7 +44,7 @@ async def open_pull_request(source: Path, branch: str, *, title: str, report: Pa
     pushed = await run_git(
         ["push", "origin", f"refs/heads/{branch}:refs/heads/{branch}"],
         cwd=source,
-        env=_environment(source),
+        env=users_environment(source),
         actor=Actor.current(),
         timeout_s=_TIMEOUT_S,
         bounds=USERS,
@@ -64,14 +64,15 @@ async def _run(source: Path, words: list[str]) -> str:
     result = await run_process(
         words,
         cwd=source,
-        env=_environment(source),
+        env=users_environment(source),
         timeout_s=_TIMEOUT_S,
     )
     _check(result, f"{Path(words[0]).name} {words[1]}")
     return result.stdout.decode("utf-8", "replace")
 
 
-def _environment(source: Path) -> dict[str, str]:
+def users_environment(source: Path) -> dict[str, str]:
+    """Return the environment of the user's git and `gh`, without programs from the repository, and without prompts."""
     return {**os.environ, "PATH": _path(source), "GIT_TERMINAL_PROMPT": "0", "GH_PROMPT_DISABLED": "1"}
 
 

@@ -310,7 +310,9 @@ def _check(facts: RunFacts, trees: ResultTree, hidden: _Hidden) -> Check | None:
 def _command(facts: RunFacts, hidden: _Hidden, *, with_prompt: bool) -> Command | None:
     inside = {each.sandbox_id for each in facts.all(SandboxCreated) if each.purpose in ("exec", "shell")}
     ended = [each for each in facts.all(CommandEnded) if each.sandbox_id in inside]
-    if not ended:
+    if (
+        not ended or facts.last(VerificationEnded) is not None
+    ):  # the commands of a loop's checks are its check
         return None
     arguments = tuple(ended[-1].argv)
     return Command(
