@@ -6,30 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.promises.attested import CLONE, change, journal_key
 from tests.promises.loop_scripts import GOOD, prepare, start, story
-from tests.promises.product import Ended, Product, says
-
-CLONE = ("--mode", "clone")
+from tests.promises.product import Ended, Product
 
 
 @pytest.fixture
 def product(product: Product) -> Product:
     """A project in a repository, whose change by a run passed a check."""
-    product.write("app.py", "one\n")
-    product.git("init", "-q", "-b", "main")
-    product.git("config", "user.name", "Ada Example")
-    product.git("config", "user.email", "ada@example.com")
-    product.git("add", "-A")
-    product.git("commit", "-q", "-m", "start")
-    model = product.script(says("", "echo two > app.py; echo new > new.txt"), says("done"))
-    ended = product.run(model, *CLONE, "--verify", "grep -q two app.py")
-    assert ended.code == 0, ended
-    return product
-
-
-def journal_key(product: Product) -> Path:
-    """The public key of the state directory, where a verifier has it."""
-    return Path(shutil.copy(product.state / "keys" / "journal-ed25519.pub", product.place / "journal.pub"))
+    return change(product)
 
 
 def verify(product: Product, *words: str | Path, tree: Path | None = None) -> Ended:
