@@ -14,6 +14,7 @@ from benchmarks import (
     containers,
     fleet,
     gateway,
+    harnesses,
     loop,
     pool,
     proxy,
@@ -33,8 +34,18 @@ machine; what stands beside a figure was measured in the same run.
 
 Machine: {machine}.
 
-| what | promised | measured | beside it, in the same run | kept |
+"""
+_COLUMNS = """| what | promised | measured | beside it, in the same run | kept |
 |---|---|---|---|---|
+"""
+_HARNESSES = """
+## Beside evaluation harnesses
+
+Measured by `python -m benchmarks harnesses`: ringfence's sandboxes as harnesses use them (bubblewrap, with the default
+limits), and the harnesses' own Docker environments, in turn. Memory is PSS, with the processes of engine and shims.
+
+Machine: {machine}.
+
 """
 
 
@@ -54,6 +65,7 @@ _GROUPS: dict[str, Callable[[], Sequence[Row]]] = {
     "schedules": lambda: anyio.run(schedules.measure),
     "fleet": fleet.measure,
     "loop": loop.measure,
+    "harnesses": lambda: anyio.run(harnesses.measure_if_there),
 }
 
 
@@ -64,11 +76,22 @@ def main() -> int:
     if unknown:
         print(f"unknown: {', '.join(unknown)}; known: {', '.join(_GROUPS)}", file=sys.stderr)
         return 2
-    rows = [row for name in wanted for row in _measured(name)]
-    if sys.argv[1:]:
-        return 0 if all(row.is_kept for row in rows) else 1
-    _TARGET.write_text(_HEAD.format(machine=machine()) + "".join(_line(row) for row in rows))
-    return 0 if all(row.is_kept for row in rows) else 1
+    apart = list(_measured("harnesses")) if "harnesses" in wanted else []
+    rows = [row for name in wanted if name != "harnesses" for row in _measured(name)]
+    if apart or not sys.argv[1:]:
+        _write(rows if not sys.argv[1:] else None, apart)
+    return 0 if all(row.is_kept for row in (*rows, *apart)) else 1
+
+
+def _write(rows: Sequence[Row] | None, apart: Sequence[Row]) -> None:
+    """Write the page's table and its section of harnesses; what was not measured stays as it is."""
+    table, heading, section = _TARGET.read_text().partition(_HARNESSES.splitlines(keepends=True)[1])
+    if rows is not None:
+        table = _HEAD.format(machine=machine()) + _COLUMNS + "".join(map(_line, rows)) + "\n"
+    kept = heading + section
+    if apart:
+        kept = _HARNESSES.format(machine=machine()).lstrip("\n") + _COLUMNS + "".join(map(_line, apart))
+    _TARGET.write_text((table.rstrip("\n") + "\n\n" + kept).rstrip("\n") + "\n")
 
 
 def _measured(name: str) -> Sequence[Row]:
