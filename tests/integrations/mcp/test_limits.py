@@ -59,7 +59,7 @@ async def test_an_idle_sandbox_is_closed(connect: Connect):
         await client.ok("process_start", sandbox=sandbox, command="sleep 60")
         while (listed := (await client.ok("sandbox_list"))["sandboxes"][0])["state"] != "ended":
             pass
-        assert listed["reason"] == "no call used it for 1s"
+        assert listed["reason"] == "no call used it for 1s; nothing checked it"
         assert "has ended" in await client.refused("command_run", sandbox=sandbox, command="true")
 
 

@@ -107,7 +107,7 @@ class HeldSandbox:
             self._tasks = None
         if isinstance(died, SandboxDied):
             raise died
-        return Outcome(JobState.SUCCEEDED, self._close_reason)
+        return Outcome(JobState.UNVERIFIED, self._close_reason)
 
     async def _watch_idleness(self) -> None:
         while True:
