@@ -150,10 +150,10 @@ def verify(
 
     import anyio
 
-    from ringfence.integrations.attestation.notes import check_outside
     from ringfence.integrations.attestation.signers import read_verifiers
+    from ringfence.integrations.attestation.trusted_keys import check_outside
     from ringfence.integrations.attestation.verification import Requirements, TreeChoice
-    from ringfence.integrations.attestation.verification_request import VerificationRequest, verify_request
+    from ringfence.integrations.attestation.verification_request import VerificationRequest, run_verification
 
     if tree is None and (commit is not None or all_files):
         raise UsageError(
@@ -179,7 +179,7 @@ def verify(
         anchors=tuple(anchor or ()),
         certificates=tsa_certificate,
     )
-    found = anyio.run(verify_request, request)
+    found = anyio.run(run_verification, request)
     print_answer(_document(found), _lines(found), json=json)
     if found.fault:
         note(f"ringfence: {found.fault}")

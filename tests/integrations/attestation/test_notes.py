@@ -13,10 +13,10 @@ from ringfence.integrations.attestation.notes import (
     Note,
     NoteMissing,
     attach_note,
-    check_outside,
     find_note,
     trailer_of,
 )
+from ringfence.integrations.attestation.trusted_keys import check_outside
 from ringfence.loop.repository.source import find_source, open_source
 
 ENVELOPE = b'{"payload":"e30="}\n'

@@ -15,7 +15,7 @@ from ringfence.errors import AuthenticationFailed, ConfigurationError, ExitCode,
 from ringfence.integrations.attestation.envelope import Signer, make_envelope
 from ringfence.integrations.attestation.local_key import LocalSigner, openssh_key
 from ringfence.integrations.attestation.statement import encode_statement, parse_statement
-from ringfence.integrations.attestation.trust import KeyVerifier, read_trusted_keys
+from ringfence.integrations.attestation.trusted_keys import KeyVerifier, read_trusted_keys
 from ringfence.integrations.attestation.verification import (
     Report,
     Requirements,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ringfence.cli.runs.reference import task_of
 from ringfence.errors import RingfenceError
-from ringfence.integrations.attestation.attestation_request import compare_tree_of, sign_statement
+from ringfence.integrations.attestation.attestation_request import describe_difference, sign_statement
 from ringfence.integrations.attestation.notes import attach_note, trailer_of
 from ringfence.journal import run_dir
 from ringfence.loop.repository.run_commit import CommitRefused, RunCommit, prepare_commit
@@ -56,7 +56,7 @@ async def _attest(record: WorkRecord, commit: RunCommit, message: str, signers: 
         CommitRefused: The commit does not hold the attested tree.
     """
     statement, envelope = await sign_statement(run_dir(record.run), signers)
-    found = await compare_tree_of(commit.view.git, commit.id, commit.source.inside, statement)
+    found = await describe_difference(commit.view.git, commit.id, commit.source.inside, statement)
     if found is not None:
         raise CommitRefused(
             f"nothing is committed: the run cannot be attested for this commit, as {found}; commit your own files first "

@@ -7,13 +7,13 @@ from pathlib import Path
 from ringfence.errors import UsageError
 from ringfence.frozen import frozen
 from ringfence.integrations.attestation.anchors import Anchors, add_anchors, parse_anchor
+from ringfence.integrations.attestation.comparison import compare_commit, compare_git_tree
 from ringfence.integrations.attestation.envelope import make_envelope
 from ringfence.integrations.attestation.facts import build_statement
 from ringfence.integrations.attestation.git_tree import read_commit_tree
 from ringfence.integrations.attestation.notes import attach_note
 from ringfence.integrations.attestation.signers import parse_signer
 from ringfence.integrations.attestation.statement import Statement, encode_statement
-from ringfence.integrations.attestation.tree import compare_commit, compare_git_tree
 from ringfence.loop.repository.source import find_source, open_source
 from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.record import load_record
@@ -21,7 +21,7 @@ from ringfence.sandbox.workspace.record import load_record
 
 @frozen
 class AttestationRequest:
-    """What a user asked for."""
+    """The attestation that a user requests."""
 
     run: Path
     """The directory of the run."""
@@ -32,8 +32,9 @@ class AttestationRequest:
     certificates: Path | None = None
     """The authorities of time-stamp servers."""
     attach: str | None = None
-    """The commit to attach it to."""
+    """The commit to which the attestation is attached; None: none."""
     with_prompt: bool = False
+    """Whether the statement holds the text of the prompt, or the arguments of the command."""
 
 
 async def issue_attestation(request: AttestationRequest) -> tuple[bytes, Anchors | None]:
@@ -94,14 +95,13 @@ async def check_commit(statement: Statement, workspace: Path, rev: str) -> None:
     manifest = statement.predicate.manifest
     found = await compare_commit(workspace, rev, manifest.files, manifest.uncovered)
     if found.difference is not None:
-        path = found.difference.path.decode("utf-8", "backslashreplace")
         raise UsageError(
-            f"nothing is attached to {rev!r}: it is not the attested tree, as {path!r} {found.difference.what}; commit "
+            f"nothing is attached to {rev!r}: it is not the attested tree, as {found.difference}; commit "
             "the files of the run, and no others"
         )
 
 
-async def compare_tree_of(git: Git, commit: str, inside: bytes, statement: Statement) -> str | None:
+async def describe_difference(git: Git, commit: str, inside: bytes, statement: Statement) -> str | None:
     """Return how a commit differs from the attested tree, in words; None if it does not.
 
     Args:
@@ -115,6 +115,4 @@ async def compare_tree_of(git: Git, commit: str, inside: bytes, statement: State
     found = await compare_git_tree(
         git, await read_commit_tree(git, commit), prefix, manifest.files, manifest.uncovered
     )
-    if found.difference is None:
-        return None
-    return f"{found.difference.path.decode('utf-8', 'backslashreplace')!r} {found.difference.what}"
+    return None if found.difference is None else str(found.difference)

@@ -11,7 +11,7 @@ from pathlib import Path
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.frozen import frozen
 from ringfence.integrations.attestation.anchors import add_anchors, digest_envelope, parse_anchor
-from ringfence.integrations.attestation.attestation_request import compare_tree_of, sign_statement
+from ringfence.integrations.attestation.attestation_request import describe_difference, sign_statement
 from ringfence.integrations.attestation.notes import ANCHOR_NOTES, NOTES, attach_note
 from ringfence.journal import run_dir
 from ringfence.loop.directory import LoopDirectory
@@ -80,7 +80,7 @@ async def attest_loop(
                 f"`ringfence loop resume {directory.id[-6:]}` delivers it"
             )
         inside = os.fsencode(repository.inside)
-        found = await compare_tree_of(view.git, tip, b"" if inside == b"." else inside, statement)
+        found = await describe_difference(view.git, tip, b"" if inside == b"." else inside, statement)
         if found is not None:
             raise UsageError(
                 f"the branch {branch!r} is not the tree that run {run!r} checked: {found}; retry the loop"

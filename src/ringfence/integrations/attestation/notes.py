@@ -14,19 +14,17 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from ringfence.errors import ConfigurationError, RecordError, RingfenceError, UsageError
+from ringfence.errors import RecordError, RingfenceError
 from ringfence.frozen import frozen
 from ringfence.integrations.attestation.anchors import Anchors, digest_envelope, encode_anchors, parse_anchors
+from ringfence.integrations.attestation.comparison import find_commit
 from ringfence.integrations.attestation.envelope import MAX_ENVELOPE_BYTES
-from ringfence.integrations.attestation.git_index import find_repository
-from ringfence.integrations.attestation.tree import resolve_rev
 from ringfence.loop.repository.commit import identity
 from ringfence.loop.repository.delivery import set_ref
 from ringfence.loop.repository.run_commit import add_objects
 from ringfence.loop.repository.source import Source, SourceView
 from ringfence.sandbox.workspace.git.command import Git
 from ringfence.sandbox.workspace.git.commits import unsafe_places
-from ringfence.sandbox.workspace.git.layout import parse_format, read_config
 from ringfence.sandbox.workspace.git.packs import quarantine
 from ringfence.sandbox.workspace.git.refs import read_refs
 from ringfence.sandbox.workspace.run_as import Actor
@@ -124,17 +122,9 @@ async def check_trailer(root: Path, rev: str, envelope: bytes) -> None:
 @asynccontextmanager
 async def _open(root: Path, rev: str) -> AsyncIterator[tuple[Git, str]]:
     """Open the repository that a directory is in for reading, and find a commit of it."""
-    repository = await anyio.to_thread.run_sync(lambda: find_repository(root.resolve()))
-    if repository is None:
-        raise UsageError(
-            f"--commit {rev!r}: {str(root)!r} is in no git repository; name an attestation's file"
-        )
-    if repository.layout.refused is not None:
-        raise ConfigurationError(repository.layout.refused)
-    object_format, unknown = parse_format(read_config(repository.layout.common))
-    if unknown:
-        raise ConfigurationError(f"the repository of {str(root)!r} has the unknown extension {unknown!r}")
-    commit = resolve_rev(repository, rev, object_format)
+    repository, object_format, commit = await find_commit(
+        await anyio.to_thread.run_sync(root.resolve), rev, advice="name an attestation's file"
+    )
     refs = await anyio.to_thread.run_sync(lambda: read_refs(repository.layout, object_format))
     async with quarantine(repository.layout, refs, Actor.current()) as git:
         yield git, commit
@@ -204,23 +194,3 @@ async def read_trailer(git: Git, commit: str) -> str | None:
             f"the trailer {TRAILER!r} of commit {commit[:12]!r} is no single digest: {os.fsdecode(values[0])[:100]!r}"
         )
     return values[0]
-
-
-def check_outside(tree: Path, files: "list[Path]") -> None:
-    """Refuse files of trust that lie in the tree that they are to vouch for: whoever wrote the tree wrote them.
-
-    Args:
-        tree: The tree that is verified.
-        files: Keys, allowed signers, certificates.
-
-    Raises:
-        UsageError: One lies in it.
-    """
-    top = os.path.realpath(tree)
-    for file in files:
-        named = os.path.join(os.path.realpath(file.parent), file.name)  # noqa: PTH118 -- a link may be its last part
-        if any(Path(path).is_relative_to(top) for path in (named, os.path.realpath(file))):
-            raise UsageError(
-                f"{str(file)!r} lies in the tree {str(tree)!r} that it is to vouch for, whose author chose it; "
-                "name a copy that comes from elsewhere, such as `git show origin/main:FILE`"
-            )

@@ -5,7 +5,6 @@
 """
 
 import base64
-import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import field
@@ -15,19 +14,21 @@ from pathlib import Path
 
 import anyio
 
-from ringfence.errors import AuthenticationFailed, ConfigurationError, UsageError
+from ringfence.errors import AuthenticationFailed, UsageError
 from ringfence.frozen import frozen
 from ringfence.integrations.attestation import command_signature, ssh_signature
 from ringfence.integrations.attestation.command_signature import PemKey, parse_command, read_pem_key
 from ringfence.integrations.attestation.envelope import Signature, Signer, pae
 from ringfence.integrations.attestation.local_key import LocalSigner
-from ringfence.integrations.attestation.trust import KeyVerifier, read_trusted_keys
+from ringfence.integrations.attestation.trusted_keys import (
+    BARE_KEY,
+    KeyVerifier,
+    read_key_file,
+    read_trusted_keys,
+)
 from ringfence.integrations.attestation.verification import Verifier
-from ringfence.journal.layout import open_regular
 
 JOURNAL = "journal"
-_MAX_BYTES = 1024**2
-_BARE_KEY = re.compile(r"(?:ssh|ecdsa|sk-ssh|sk-ecdsa)-\S+[ \t]+[A-Za-z0-9+/=]+(?:[ \t].*)?")
 
 
 @frozen
@@ -143,21 +144,13 @@ def read_verifiers(files: Sequence[Path]) -> list[Verifier]:
 
 
 def _read(file: Path) -> list[Verifier]:
-    try:
-        with open_regular(file.resolve()) as opened:
-            data = opened.read(_MAX_BYTES + 1)
-    except OSError as exc:
-        raise ConfigurationError(
-            f"the key file cannot be read: {exc.strerror}; name another", file=file
-        ) from exc
-    if len(data) > _MAX_BYTES:
-        raise ConfigurationError(f"a file of keys has at most {_MAX_BYTES} bytes; name another", file=file)
+    data = read_key_file(file)
     if data.lstrip().startswith(b"-----BEGIN PUBLIC KEY"):
         key = read_pem_key(file)
         return [PemVerifier(key), *([KeyVerifier(read_trusted_keys([file]))] if key.is_ed25519 else [])]
     lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
     keys = [line for line in lines if line and not line.startswith("#")]
-    allowed = [f"* {line}" if _BARE_KEY.fullmatch(line) else line for line in keys]
+    allowed = [f"* {line}" if BARE_KEY.fullmatch(line) else line for line in keys]
     text = "".join(f"{line}\n" for line in allowed).encode()
     only_authorities = bool(keys) and all("cert-authority" in line for line in keys)
     own = [] if only_authorities else [KeyVerifier(read_trusted_keys([file]))]

@@ -5,7 +5,7 @@ git's id and by the digest of its manifest) and the patch. The predicate is ring
 docs/reference/attestation.md; names follow https://slsa.dev/spec/v1.0/provenance and
 https://github.com/in-toto/attestation/blob/v1.1.0/spec/predicates/test-result.md where they mean the same.
 
-`record.build_statement` makes a statement from a record, `parse_statement` reads one. A verifier parses exactly the
+`facts.build_statement` makes a statement from a record, `parse_statement` reads one. A verifier parses exactly the
 bytes that were signed. A field that this version does not know is an error, because it may limit what the others say.
 """
 

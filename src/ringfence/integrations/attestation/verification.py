@@ -17,6 +17,8 @@ from ringfence.errors import AuthenticationFailed, ExitCode, RecordError
 from ringfence.escape import visible
 from ringfence.events import JournalSealed
 from ringfence.frozen import frozen
+from ringfence.integrations.attestation.claims import list_claims, list_gaps
+from ringfence.integrations.attestation.comparison import Comparison, compare_commit, compare_tree
 from ringfence.integrations.attestation.envelope import (
     Envelope,
     Signature,
@@ -26,10 +28,8 @@ from ringfence.integrations.attestation.envelope import (
     parse_envelope,
 )
 from ringfence.integrations.attestation.local_key import openssh_key
-from ringfence.integrations.attestation.report import claims, gaps
 from ringfence.integrations.attestation.statement import TREE, Statement, parse_statement
-from ringfence.integrations.attestation.tree import Comparison, compare_commit, compare_tree
-from ringfence.integrations.attestation.trust import is_ed25519
+from ringfence.integrations.attestation.trusted_keys import is_ed25519
 from ringfence.journal import find_last_event, verify_run
 from ringfence.journal.seal import is_signed, seal_message
 
@@ -38,7 +38,7 @@ FORMATS: Mapping[SignatureFormat, Callable[[Signature, bytes], bool]] = {"ed2551
 
 
 class Verifier(Protocol):
-    """Trusts some keys, and verifies their signatures. `trust.KeyVerifier` is the one for `--key`."""
+    """Trusts some keys, and verifies their signatures. `trusted_keys.KeyVerifier` is the one for `--key`."""
 
     async def verify(self, signature: Signature, message: bytes, moments: Sequence[datetime]) -> str | None:
         """Return who signed, in words for the user; None if no trusted key did.
@@ -235,8 +235,8 @@ async def verify_attestation(
         exit_code=code,
         difference=visible(os.fsdecode(difference.path), one_line=True) if difference is not None else None,
         proved=tuple(proved),
-        claimed=tuple(claims(statement)),
-        uncovered=(*gaps(statement, found, is_compared=tree is not None), *unknown),
+        claimed=tuple(list_claims(statement)),
+        uncovered=(*list_gaps(statement, found, is_compared=tree is not None), *unknown),
     )
 
 

@@ -27,7 +27,7 @@ from ringfence.integrations.attestation.verification import (
 
 @frozen
 class VerificationRequest:
-    """What a user asked for."""
+    """The verification that a user requests."""
 
     file: Path | None
     """The attestation; None: the note of the commit."""
@@ -43,7 +43,7 @@ class VerificationRequest:
     """The authorities of time-stamp servers."""
 
 
-async def verify_request(request: VerificationRequest) -> Report:
+async def run_verification(request: VerificationRequest) -> Report:
     """Verify an attestation; the report names the anchors that were verified.
 
     Raises:

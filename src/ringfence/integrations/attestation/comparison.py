@@ -47,7 +47,10 @@ class Difference:
 
     path: bytes
     what: str
-    """What is there instead."""
+    """The difference, as the predicate of a sentence: `is missing`."""
+
+    def __str__(self) -> str:
+        return f"{self.path.decode('utf-8', 'backslashreplace')!r} {self.what}"
 
 
 @frozen
@@ -221,15 +224,7 @@ async def compare_commit(
         InfrastructureFault: Git failed or reached a bound.
     """
     root = _resolved(root)
-    repository = await anyio.to_thread.run_sync(find_repository, root)
-    if repository is None:
-        raise UsageError(f"--commit {rev!r}: {str(root)!r} is in no git repository; leave out --commit")
-    if repository.layout.refused is not None:
-        raise ConfigurationError(repository.layout.refused)
-    object_format, unknown = parse_format(read_config(repository.layout.common))
-    if unknown:
-        raise ConfigurationError(f"the repository of {str(root)!r} has the unknown extension {unknown!r}")
-    commit = resolve_rev(repository, rev, object_format)
+    repository, object_format, commit = await find_commit(root, rev, advice="leave out --commit")
     async with scratch_directory(Actor.current()) as scratch:
         write_clean_git_dir(scratch, object_format=object_format)
         lines = b"".join(quoted(os.fsencode(each)) + b"\n" for each in repository.layout.databases)
@@ -298,7 +293,33 @@ def _compare_blob(blob: Blob | None, entry: FileEntry) -> str | None:
     return what or ("has other content" if blob.size != entry.size else None)
 
 
-def resolve_rev(repository: Repository, rev: str, object_format: str) -> str:
+async def find_commit(root: Path, rev: str, *, advice: str) -> tuple[Repository, str, str]:
+    """Find the repository that a directory is in, and a commit of it.
+
+    Args:
+        root: The directory, resolved.
+        rev: `HEAD`, a branch, a tag, or the whole id of a commit.
+        advice: The next step if there is no repository.
+
+    Returns:
+        The repository, its object format (`sha1` or `sha256`), and the commit's id.
+
+    Raises:
+        UsageError: There is no repository, or it has no such commit.
+        ConfigurationError, RecordError: The repository cannot be used.
+    """
+    repository = await anyio.to_thread.run_sync(find_repository, root)
+    if repository is None:
+        raise UsageError(f"--commit {rev!r}: {str(root)!r} is in no git repository; {advice}")
+    if repository.layout.refused is not None:
+        raise ConfigurationError(repository.layout.refused)
+    object_format, unknown = parse_format(read_config(repository.layout.common))
+    if unknown:
+        raise ConfigurationError(f"the repository of {str(root)!r} has the unknown extension {unknown!r}")
+    return repository, object_format, _resolve_rev(repository, rev, object_format)
+
+
+def _resolve_rev(repository: Repository, rev: str, object_format: str) -> str:
     """Return the id that a name means, from the files of the repository's refs."""
     digits = 64 if object_format == "sha256" else 40
     if len(rev) == digits and not rev.strip("0123456789abcdef"):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+from ringfence.integrations.attestation.comparison import Comparison
 from ringfence.integrations.attestation.statement import (
     PATCH,
     Check,
@@ -11,7 +12,6 @@ from ringfence.integrations.attestation.statement import (
     SandboxFacts,
     Statement,
 )
-from ringfence.integrations.attestation.tree import Comparison
 
 LIMITS = (
     "Whoever has the signing key can sign any statement; that the machine was honest is not proved.",
@@ -21,7 +21,7 @@ LIMITS = (
 _SHOWN = 5
 
 
-def claims(statement: Statement) -> Iterator[str]:
+def list_claims(statement: Statement) -> Iterator[str]:
     """Yield what the signer states about the run, a sentence each."""
     predicate, run = statement.predicate, statement.predicate.run
     yield f"run {run.id} ended as {run.state!r} (exit code {run.exit_code}) at {run.ended_at:%Y-%m-%d %H:%M:%S} UTC"
@@ -43,7 +43,7 @@ def claims(statement: Statement) -> Iterator[str]:
     yield f"ringfence {predicate.version} made the statement at {predicate.issued_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def gaps(statement: Statement, found: Comparison | None, *, is_compared: bool) -> Iterator[str]:
+def list_gaps(statement: Statement, found: Comparison | None, *, is_compared: bool) -> Iterator[str]:
     """Yield what neither the statement nor the comparison covers, a sentence each."""
     predicate = statement.predicate
     if not is_compared:

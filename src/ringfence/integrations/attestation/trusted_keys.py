@@ -5,13 +5,14 @@ them with limits: the format `allowed_signers` of ssh-keygen(1), section ALLOWED
 """
 
 import base64
+import os
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ringfence.errors import AuthenticationFailed, ConfigurationError, RecordError
+from ringfence.errors import AuthenticationFailed, ConfigurationError, RecordError, UsageError
 from ringfence.frozen import frozen
 from ringfence.integrations.attestation.envelope import Signature, fingerprint
 from ringfence.integrations.attestation.local_key import openssh_key
@@ -23,7 +24,8 @@ _MAX_BYTES = 1024**2
 _ED25519_BLOB_BYTES = 51
 """Two lengths of 4 bytes, `ssh-ed25519`, and the key of 32 bytes."""
 _KEY_TYPE = r"(?:ssh|ecdsa|sk-ssh|sk-ecdsa)-[A-Za-z0-9@.-]+"
-_BARE_KEY = re.compile(rf"({_KEY_TYPE})[ \t]+([A-Za-z0-9+/=]+)(?:[ \t].*)?")
+BARE_KEY = re.compile(rf"({_KEY_TYPE})[ \t]+([A-Za-z0-9+/=]+)(?:[ \t].*)?")
+"""A line of a `.pub` file of OpenSSH: type, key, comment."""
 _OPTION = r'[A-Za-z-]+(?:="[^"]*")?'
 _LINE = re.compile(
     rf'("[^"]+"|\S+)[ \t]+(?:({_OPTION}(?:,{_OPTION})*)[ \t]+)?({_KEY_TYPE})[ \t]+([A-Za-z0-9+/=]+)(?:[ \t].*)?'
@@ -101,17 +103,49 @@ def read_trusted_keys(files: Iterable[Path]) -> tuple[TrustedKey, ...]:
     return tuple(key for file in files for key in _read(file))
 
 
-def _read(file: Path) -> list[TrustedKey]:
+def check_outside(tree: Path, files: Iterable[Path]) -> None:
+    """Refuse files of keys in the tree that they are to vouch for: the author of the tree could have written them.
+
+    Args:
+        tree: The tree that is verified.
+        files: Keys, allowed signers, certificates.
+
+    Raises:
+        UsageError: One lies in it.
+    """
+    top = os.path.realpath(tree)
+    for file in files:
+        named = os.path.join(os.path.realpath(file.parent), file.name)  # noqa: PTH118 -- a link may be its last part
+        if any(Path(path).is_relative_to(top) for path in (named, os.path.realpath(file))):
+            raise UsageError(
+                f"{str(file)!r} lies in the tree {str(tree)!r} that it is to vouch for, whose author chose it; "
+                "name a copy that comes from elsewhere, such as `git show origin/main:FILE`"
+            )
+
+
+def read_key_file(file: Path) -> bytes:
+    """Read a file of keys, of any format.
+
+    Raises:
+        ConfigurationError: It cannot be read, or is too large.
+    """
     try:
         with open_regular(file.resolve()) as opened:
             data = opened.read(_MAX_BYTES + 1)
-        text = data.decode()
     except OSError as exc:
-        raise ConfigurationError(f"the key file cannot be read: {exc.strerror}", file=file) from exc
+        raise ConfigurationError(
+            f"the key file cannot be read: {exc.strerror}; name another", file=file
+        ) from exc
+    if len(data) > _MAX_BYTES:
+        raise ConfigurationError(f"a file of keys has at most {_MAX_BYTES} bytes; name another", file=file)
+    return data
+
+
+def _read(file: Path) -> list[TrustedKey]:
+    try:
+        text = read_key_file(file).decode()
     except UnicodeDecodeError as exc:
         raise ConfigurationError("it is not a public key; name a .pub file", file=file) from exc
-    if len(data) > _MAX_BYTES:
-        raise ConfigurationError(f"a file of keys has at most {_MAX_BYTES} bytes", file=file)
     if "PRIVATE KEY-----" in text:
         raise ConfigurationError("it holds a private key; name the public one (.pub)", file=file)
     if text.lstrip().startswith("-----BEGIN"):
@@ -134,7 +168,7 @@ def _read_pem(file: Path) -> str:
 def _parse(line: str, file: Path, number: int) -> TrustedKey | None:
     """Parse a line; None for a key that is trusted for other purposes."""
     try:
-        if bare := _BARE_KEY.fullmatch(line):
+        if bare := BARE_KEY.fullmatch(line):
             key = f"{bare[1]} {bare[2]}"
             fingerprint(key)
             return TrustedKey(key, f"{file}:{number}")

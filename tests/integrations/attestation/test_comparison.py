@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from ringfence.errors import RingfenceError, UsageError
+from ringfence.integrations.attestation.comparison import Comparison, compare_commit, compare_tree
 from ringfence.integrations.attestation.manifest import FileEntry
-from ringfence.integrations.attestation.tree import Comparison, compare_commit, compare_tree
 
 from .statements import list_files
 
