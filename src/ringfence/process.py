@@ -294,6 +294,9 @@ async def _communicate(process: Process, stdin: bytes, stdout: _Capture, stderr:
         tasks.start_soon(stdout.drain, process.stdout)
         tasks.start_soon(stderr.drain, process.stderr)
         if process.stdin is not None:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                await process.stdin.send(stdin)
-            await process.stdin.aclose()
+            try:
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    await process.stdin.send(stdin)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await process.stdin.aclose()

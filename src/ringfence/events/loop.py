@@ -160,6 +160,8 @@ class LoopProposed(Event, frozen=True, kw_only=True, tag="loop.proposed"):
 
     number: int
     address: str
+    attestation: str = ""
+    """The digest of the attestation of the branch's last commit; empty: there is none."""
 
 
 class LoopCancelled(Event, frozen=True, kw_only=True, tag="loop.cancelled"):

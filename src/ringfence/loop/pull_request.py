@@ -4,6 +4,8 @@ import os
 import shutil
 from pathlib import Path
 
+import anyio
+
 from ringfence.errors import InfrastructureFault, UsageError
 from ringfence.process import ProcessResult, run_process
 from ringfence.sandbox.workspace.git.command import USERS, run_git
@@ -27,7 +29,9 @@ def gh_program(source: Path) -> str:
     return str(Path(found).resolve())
 
 
-async def open_pull_request(source: Path, branch: str, *, title: str, report: Path, base: str | None) -> str:
+async def open_pull_request(
+    source: Path, branch: str, *, title: str, report: Path, base: str | None, attestation: str | None
+) -> str:
     """Push the branch to `origin` and open a pull request, unless the branch has one. Return its URL.
 
     Args:
@@ -36,6 +40,8 @@ async def open_pull_request(source: Path, branch: str, *, title: str, report: Pa
         title: The title of the pull request.
         report: A file with the text of the pull request.
         base: The branch to merge into; None: the default of `gh`.
+        attestation: The digest of the attestation that is attached to the branch's last commit, for the text; None:
+            there is none.
 
     Raises:
         InfrastructureFault: git or `gh` failed; the branch is delivered, and the message says what to type.
@@ -55,14 +61,21 @@ async def open_pull_request(source: Path, branch: str, *, title: str, report: Pa
     known = ["--head", branch, "--author", "@me", "--state", "all", "--json", "url", "--jq", ".[].url"]
     output = await _run(source, [*gh, "list", *known])
     if not output.strip():
-        words = ["--head", branch, "--title", title, "--body-file", str(report), *where]
-        output = await _run(source, [*gh, "create", *words])
+        words = ["--head", branch, "--title", title, "--body-file", "-", *where]
+        text = await anyio.Path(report).read_bytes()
+        if attestation is not None:
+            text += (
+                f"\nAttestation: `{attestation}`, a git note in `refs/notes/ringfence`; "
+                f"`ringfence attest verify --tree . --commit {branch}` verifies it.\n"
+            ).encode()
+        output = await _run(source, [*gh, "create", *words], stdin=text)
     return output.strip().splitlines()[-1] if output.strip() else branch
 
 
-async def _run(source: Path, words: list[str]) -> str:
+async def _run(source: Path, words: list[str], *, stdin: bytes = b"") -> str:
     result = await run_process(
         words,
+        stdin=stdin,
         cwd=source,
         env=users_environment(source),
         timeout_s=_TIMEOUT_S,

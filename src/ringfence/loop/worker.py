@@ -14,7 +14,7 @@ from ringfence.loop.control import ControlServer
 from ringfence.loop.journal import LoopJournal
 from ringfence.loop.loop import Loop
 from ringfence.loop.plans import plan_from_json
-from ringfence.loop.publish import publish
+from ringfence.loop.publish import Attest, publish
 from ringfence.loop.rows import LoopRow
 from ringfence.loop.runs import Runs
 from ringfence.loop.scheduler import LoopScheduler
@@ -44,6 +44,7 @@ async def work(
     settings: LoopSettings,
     runs: Runs,
     notify: Notify,
+    attest: Attest,
     is_resumed: bool,
 ) -> Worked:
     """Work on a loop until it ends, from the start or from the step that was interrupted.
@@ -54,6 +55,7 @@ async def work(
         settings: The loop's settings.
         runs: Executes the loop's runs, and stops them on request.
         notify: Called with each line that the user should read.
+        attest: Attests the loop's branch before a pull request is opened.
         is_resumed: Whether the loop was started by an earlier process.
 
     Raises:
@@ -78,7 +80,7 @@ async def work(
         try:
             tasks.start_soon(_stop_at_deadline, loop)
             await _execute(loop)
-            problem = await publish(loop)
+            problem = await publish(loop, attest)
         finally:
             with anyio.move_on_after(_CLOSE_S, shield=True):
                 await anyio.to_thread.run_sync(record.close)

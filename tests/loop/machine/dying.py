@@ -17,6 +17,7 @@ from ringfence.job.outcome import RunResult
 from ringfence.job.run import JobRun
 from ringfence.loop import worker
 from ringfence.loop.loop import Loop
+from ringfence.loop.publish import Attest
 from ringfence.loop.runs import Runs
 from ringfence.loop.store import LoopStore
 
@@ -84,7 +85,7 @@ def _write_of(statement: str, values: Sequence[Any]) -> str:
 def _over(when: int) -> None:
     added = LoopStore.add_event
 
-    async def publish(_loop: Loop) -> None:
+    async def publish(_loop: Loop, _attest: Attest) -> None:
         _die()
 
     def add_event(self: LoopStore, key: str, kind: str, **data: Any) -> None:

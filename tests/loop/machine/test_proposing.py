@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ words, told = sys.argv[1:], Path({told!r})
 if words[:2] == ["pr", "list"]:
     print("https://example.org/pull/7" if told.exists() else "")
 else:
-    body = Path(words[words.index("--body-file") + 1]).read_text()
+    body = sys.stdin.read()
     with told.open("x") as file:
         json.dump({{"words": words, "body": body}}, file)
     print("https://example.org/pull/7")
@@ -59,6 +61,26 @@ def test_a_pull_request_is_opened_with_the_report(tmp_path: Path):
     assert pushed == project.git("rev-parse", project.branch)
 
 
+def test_a_pull_request_has_an_attestation(tmp_path: Path):
+    """The note of the branch's last commit is on the remote, the text names its digest, and it verifies in a clone."""
+    project, told = _with_gh(tmp_path)
+    assert project.start("--pr").returncode == 0
+    branch, clone = project.branch.removeprefix("refs/heads/"), tmp_path / "clone"
+    project.git("clone", "--quiet", "--branch", branch, str(tmp_path / "origin.git"), str(clone))
+    project.git("-C", str(clone), "fetch", "--quiet", "origin", "refs/notes/*:refs/notes/*")
+    key = tmp_path / "state" / "keys" / "journal-ed25519.pub"
+    verified = project.run(
+        "attest", "verify", "--tree", str(clone), "--commit", "HEAD", "--key", str(key), "--json"
+    )
+    assert verified.returncode == 0, verified
+    (digest,) = re.findall(r"Attestation: `(sha256:[0-9a-f]{64})`", json.loads(told.read_text())["body"])
+    note = project.git("-C", str(clone), "notes", "--ref=ringfence", "show", "HEAD")
+    assert digest.removeprefix("sha256:") in (
+        sha256(note.encode()).hexdigest(),
+        sha256(f"{note}\n".encode()).hexdigest(),
+    )
+
+
 @pytest.mark.parametrize("when", [1, 2], ids=["before it was begun", "before it was written down"])
 def test_what_was_asked_for_outlives_the_process(tmp_path: Path, when: int):
     """Killed when every story has passed: `status` says what is left, `resume` does it, and no part of it twice."""
@@ -95,7 +117,9 @@ async def test_a_strangers_pull_request_is_not_taken_for_ones_own(
     monkeypatch.setenv("PATH", project.environment["PATH"])
     report = tmp_path / "report.md"
     report.write_text("x")
-    address = await open_pull_request(project.work, "main", title="x", report=report, base=None)
+    address = await open_pull_request(
+        project.work, "main", title="x", report=report, base=None, attestation=None
+    )
     assert address == "https://example.org/pull/8"
 
 
@@ -108,7 +132,10 @@ async def test_no_program_of_the_repository_is_started(tmp_path: Path, monkeypat
     (venv / "git").write_text(f"#!/bin/sh\necho > '{told}'\n")
     (venv / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{venv}:{project.environment['PATH']}")
-    await open_pull_request(project.work, "main", title="x", report=tmp_path / "report.md", base=None)
+    (tmp_path / "report.md").write_text("x")
+    await open_pull_request(
+        project.work, "main", title="x", report=tmp_path / "report.md", base=None, attestation=None
+    )
     assert not told.exists()
 
 
@@ -152,10 +179,11 @@ async def test_a_push_that_fails_is_told_by_the_line_that_says_why(tmp_path: Pat
     """Git's last words are advice."""
     project, _ = _with_gh(tmp_path)
     project.git("remote", "remove", "origin")
+    report = tmp_path / "report.md"
     with pytest.raises(
         InfrastructureFault, match="git push failed: fatal: 'origin' does not appear to be a git repo"
     ):
-        await open_pull_request(project.work, "main", title="x", report=tmp_path / "report.md", base=None)
+        await open_pull_request(project.work, "main", title="x", report=report, base=None, attestation=None)
 
 
 def test_without_gh_nothing_is_begun(tmp_path: Path):

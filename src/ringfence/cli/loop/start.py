@@ -119,6 +119,7 @@ async def _run_to_end(
 
     from ringfence.cli.loop.view import LoopView
     from ringfence.cli.run.execution import handle_interrupts
+    from ringfence.integrations.attestation.loop_attestation import attest_proposal
     from ringfence.loop.runs import Runs
     from ringfence.loop.state import EXIT_CODES
     from ringfence.loop.worker import work
@@ -138,7 +139,13 @@ async def _run_to_end(
         view.attach(started.store, is_resumed=is_resumed)
         await tasks.start(handle_interrupts, interrupt)
         done = await work(
-            started, effective=effective, settings=settings, runs=runs, notify=notify, is_resumed=is_resumed
+            started,
+            effective=effective,
+            settings=settings,
+            runs=runs,
+            notify=notify,
+            attest=attest_proposal,
+            is_resumed=is_resumed,
         )
         tasks.cancel_scope.cancel()
     await view.finish(repository=started.repository, problem=done.problem)

@@ -15,6 +15,7 @@ from ringfence.integrations.attestation.attestation_request import describe_diff
 from ringfence.integrations.attestation.notes import ANCHOR_NOTES, NOTES, attach_note
 from ringfence.journal import run_dir
 from ringfence.loop.directory import LoopDirectory
+from ringfence.loop.pull_request import users_environment
 from ringfence.loop.repository import LoopRepository
 from ringfence.loop.repository.source import Source, find_source, open_source
 from ringfence.loop.rows import base_key
@@ -91,6 +92,18 @@ async def attest_loop(
             kept = await add_anchors(anchors, envelope, journal=head, certificates=certificates)
         await attach_note(source, view, tip, envelope, kept)
     return AttestedLoop(branch, tip, str(run), f"sha256:{digest_envelope(envelope)}")
+
+
+async def attest_proposal(directory: LoopDirectory, store: LoopStore) -> str:
+    """Attest the branch of a loop by the local key, push the note to `origin`, and return the envelope's digest.
+
+    Raises:
+        RingfenceError: As `attest_loop` and `push_notes`.
+    """
+    made = await attest_loop(directory, store, signers=("journal",))
+    source = find_source(Path(store.loop.source))
+    await push_notes(source, "origin", users_environment(source.root))
+    return made.digest
 
 
 async def push_notes(source: Source, remote: str, env: dict[str, str]) -> None:
