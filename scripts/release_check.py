@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from release import artifacts, bill, trial
+from release import artifacts, sbom, trial
 from release.base import CheckFailed, Release, run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -125,7 +125,7 @@ _CHECKS: dict[str, tuple[Callable[[Release], str], tuple[str, ...]]] = {
     "metadata and README": (artifacts.check_metadata, ("build",)),
     _WHEEL: (trial.try_wheel, ("build",)),
     _SDIST: (trial.try_sdist, ("build",)),
-    "SBOM": (bill.write, (_WHEEL,)),
+    "SBOM": (sbom.write, (_WHEEL,)),
     "extras": (trial.try_extras, (_WHEEL,)),
     "demo": (trial.try_demo, (_WHEEL,)),
 }

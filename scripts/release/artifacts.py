@@ -44,7 +44,7 @@ def install_tools(release: Release) -> str:
     ]
     run(command, cwd=release.root, env=environment)
     names = ("build", "hatchling", "twine", "cyclonedx-bom")
-    ask = (
+    script = (
         "import sys, importlib.metadata as m; print(*[f'{n} {m.version(n)}' for n in sys.argv[1:]], sep=', ')"
     )
     constraints = [
@@ -57,7 +57,7 @@ def install_tools(release: Release) -> str:
         "--no-emit-project",
     ]
     run([*constraints, "--output-file", release.work / "constraints.txt"], cwd=release.root, env=environment)
-    return run([release.tools / "python", "-I", "-c", ask, *names]).strip()
+    return run([release.tools / "python", "-I", "-c", script, *names]).strip()
 
 
 def build(release: Release) -> str:

@@ -28,7 +28,7 @@ def write(release: Release) -> str:
     run(
         [release.tools / "cyclonedx-py", "environment", *options, *pyproject, "--output-file", listed, python]
     )
-    script = Path(__file__).with_name("enrich_bill.py")
+    script = Path(__file__).with_name("enrich_sbom.py")
     arguments = [listed, release.work / "installed.json", release.installed, release.sbom, release.root]
     # In the tools' environment, whose library reads, validates and writes the format.
     return run([release.tools / "python", "-I", script, *arguments, SPECIFICATION]).strip()

