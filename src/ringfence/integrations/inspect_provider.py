@@ -92,7 +92,7 @@ class RingfenceSandboxEnvironment(SandboxEnvironment):
     async def exec(
         self,
         cmd: list[str],
-        input: str | bytes | None = None,  # noqa: A002 -- its name there
+        input: str | bytes | None = None,  # noqa: A002 -- the name in inspect_ai's contract
         cwd: str | None = None,
         env: dict[str, str] | None = None,
         user: str | None = None,
@@ -153,7 +153,7 @@ class RingfenceSandboxEnvironment(SandboxEnvironment):
         try:
             await self._sandbox.write_file(file, contents.encode() if isinstance(contents, str) else contents)
         except (SandboxFileError, SandboxDied) as exc:
-            _raise_as_theirs(exc, file)
+            _raise_translated(exc, file)
 
     async def read_file(self, file: str, text: bool = True) -> Any:
         """Read a file inside.
@@ -168,7 +168,7 @@ class RingfenceSandboxEnvironment(SandboxEnvironment):
         try:
             data = await self._sandbox.read_file(file, limit_bytes=limit)
         except (SandboxFileError, SandboxDied) as exc:
-            _raise_as_theirs(exc, file)
+            _raise_translated(exc, file)
         return data.decode() if text else data
 
     def default_polling_interval(self) -> float:
@@ -265,7 +265,7 @@ async def _specs(
     )
 
 
-def _raise_as_theirs(error: SandboxFileError | SandboxDied, file: str) -> NoReturn:
+def _raise_translated(error: SandboxFileError | SandboxDied, file: str) -> NoReturn:
     """Raise an error of a file operation as inspect_ai's contract names it."""
     if isinstance(error, SandboxDied):
         raise SandboxUnavailableError(str(error)) from error

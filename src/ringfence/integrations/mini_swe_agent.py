@@ -80,9 +80,9 @@ class RingfenceEnvironment:
         try:
             result = self._thread.run(command, cwd or self.config.cwd or None, limit_s)
         except UsageError as exc:  # no such directory, or a NUL
-            return _failed("", str(exc), type(exc).__name__)
+            return _failed_output("", str(exc), type(exc).__name__)
         if result.ended_by not in ("exit", "signal"):
-            return _failed(result.stdout, _why(result, limit_s), result.ended_by)
+            return _failed_output(result.stdout, _describe_end(result, limit_s), result.ended_by)
         output = {"output": result.stdout, "returncode": result.exit_code, "exception_info": ""}
         _check_submission(result)
         return output
@@ -150,13 +150,13 @@ class _SandboxThread:
         self._loop.close()
 
 
-def _why(result: ExecResult, limit_s: float) -> str:
+def _describe_end(result: ExecResult, limit_s: float) -> str:
     if result.ended_by == "timeout":
         return f"the command timed out after {limit_s:g} s; it was killed with everything that it started"
     return f"the command was killed: {result.ended_by} limit of the sandbox reached"
 
 
-def _failed(output: str, message: str, kind: str) -> dict[str, Any]:
+def _failed_output(output: str, message: str, kind: str) -> dict[str, Any]:
     """The output of a command that did not end by itself, in the form of mini-swe-agent's own environments."""
     return {
         "output": output,

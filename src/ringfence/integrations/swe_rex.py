@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 import anyio
 
 try:
-    from swerex import exceptions as theirs
+    from swerex import exceptions as swerex_errors
     from swerex.deployment.abstract import AbstractDeployment
     from swerex.deployment.hooks.abstract import CombinedDeploymentHook, DeploymentHook
     from swerex.runtime import abstract as api
@@ -44,8 +44,8 @@ from ringfence.sandbox import ExecResult, Sandbox, SandboxProcess
 
 __all__ = ["RingfenceDeployment", "RingfenceDeploymentConfig", "RingfenceRuntime"]
 
-_SIZE = (50, 4000)
-"""Rows and columns of a session's terminal: lines of output are not to be broken."""
+_TERMINAL_SIZE = (50, 4000)
+"""Rows and columns of a session's terminal: wide enough that no line of output is wrapped."""
 _OUTPUT_BYTES = 10 * 1024**2
 _WINDOW_CHARACTERS = 4096
 """How far back an awaited text is searched for in output that was there before."""
@@ -116,7 +116,7 @@ class RingfenceDeployment(AbstractDeployment):
             DeploymentNotStartedError: The deployment is not started.
         """
         if self._runtime is None:
-            raise theirs.DeploymentNotStartedError
+            raise swerex_errors.DeploymentNotStartedError
         return self._runtime
 
 
@@ -144,7 +144,7 @@ class RingfenceRuntime(api.AbstractRuntime):
             SessionExistsError: There is one of this name.
         """
         if request.session in self._sessions:
-            raise theirs.SessionExistsError(f"session {request.session!r} already exists")
+            raise swerex_errors.SessionExistsError(f"session {request.session!r} already exists")
         session = _BashSession(self._sandbox)
         output = await session.start(request.startup_source, request.startup_timeout)
         self._sessions[request.session] = session
@@ -198,13 +198,13 @@ class RingfenceRuntime(api.AbstractRuntime):
             flood_limit_bytes=10 * _OUTPUT_BYTES,
         )
         if result.ended_by == "timeout":
-            raise theirs.CommandTimeoutError(f"{words!r} has not ended after {command.timeout} s")
+            raise swerex_errors.CommandTimeoutError(f"{words!r} has not ended after {command.timeout} s")
         if not result.is_started:
             kind = FileNotFoundError if result.exit_code == 127 else PermissionError
             raise kind(result.stderr.strip())
         if command.check and result.exit_code != 0:
-            raise theirs.NonZeroExitCodeError(
-                f"{command.error_msg or 'command failed'}: {_described(words, result)}"
+            raise swerex_errors.NonZeroExitCodeError(
+                f"{command.error_msg or 'command failed'}: {_describe_result(words, result)}"
             )
         return api.CommandResponse(
             stdout=result.stdout_bytes.decode(errors="backslashreplace"),
@@ -270,7 +270,7 @@ class RingfenceRuntime(api.AbstractRuntime):
 
     def _session(self, name: str) -> "_BashSession":
         if name not in self._sessions:
-            raise theirs.SessionDoesNotExistError(f"session {name!r} does not exist")
+            raise swerex_errors.SessionDoesNotExistError(f"session {name!r} does not exist")
         return self._sessions[name]
 
 
@@ -279,22 +279,22 @@ class _BashSession:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
-        self._word = f"ringfence-{secrets.token_hex(12)}"
-        self._prompt = re.compile(rf"{self._word}:(\d+):")
+        self._prompt_word = f"ringfence-{secrets.token_hex(12)}"
+        self._prompt = re.compile(rf"{self._prompt_word}:(\d+):")
         self._stack = AsyncExitStack()
         self._unread = ""
         self._process: SandboxProcess
 
     async def start(self, sources: Sequence[str], timeout_s: float) -> str:
-        """Start it, source files, and return what they print."""
+        """Start bash, source files, and return their output."""
         self._directory = (await _expect_ok(self._sandbox, ["mktemp", "-d"])).stdout.strip()
         spawned = self._sandbox.spawn(
-            ["bash", "--noediting"], tty=_SIZE, env={"TERM": "dumb", "PS1": "", "PS2": ""}
+            ["bash", "--noediting"], tty=_TERMINAL_SIZE, env={"TERM": "dumb", "PS1": "", "PS2": ""}
         )
         self._process = await self._stack.enter_async_context(spawned)
         lines = ["stty -echo", *(f"source {shlex.quote(path)}" for path in sources)]
         # Set by pieces, so that the terminal's echo of this line is no prompt.
-        prompt = f"unset PROMPT_COMMAND PS0; PS2=; PS1='{self._word}:'\\$?':'"
+        prompt = f"unset PROMPT_COMMAND PS0; PS2=; PS1='{self._prompt_word}:'\\$?':'"
         await self._send("; ".join([*lines, prompt]) + "\n")
         try:
             output, _ = await self._expect([], max(timeout_s, 1.0) + _QUIT_S)
@@ -310,14 +310,14 @@ class _BashSession:
         checked = await self._sandbox.run(["bash", "-n", script])
         if not checked.ok:
             details = {"bash_stdout": checked.stdout, "bash_stderr": checked.stderr}
-            raise theirs.BashIncorrectSyntaxError(
+            raise swerex_errors.BashIncorrectSyntaxError(
                 f"bash does not accept {action.command!r}: {checked.stderr.strip()}", extra_info=details
             )
         await self._send(f". {script}\n")
         output, found = await self._expect(action.expect, action.timeout, action.command)
         code = int(found[1]) % 256 if found.re is self._prompt and action.check != "ignore" else None
         if action.check == "raise" and code != 0:
-            what = theirs.NoExitCodeError if code is None else theirs.NonZeroExitCodeError
+            what = swerex_errors.NoExitCodeError if code is None else swerex_errors.NonZeroExitCodeError
             raise what(
                 f"{action.error_msg or 'command failed'}: {action.command!r}, exit code {code}: {output[-2000:]!r}"
             )
@@ -340,17 +340,17 @@ class _BashSession:
             await self._send(keys)
             try:
                 output, found = await self._expect(action.expect, max(action.timeout, 0.2))
-            except theirs.CommandTimeoutError:
+            except swerex_errors.CommandTimeoutError:
                 continue
             if keys == "\x1a":
                 await self._send("kill -9 %1; wait %1\n")
                 killed, found = await self._expect(action.expect, _QUIT_S)
                 output += killed
             return api.BashObservation(output=output.strip(), exit_code=0, expect_string=self._shown(found))
-        raise theirs.CommandTimeoutError("what runs in the session could not be interrupted")
+        raise swerex_errors.CommandTimeoutError("what runs in the session could not be interrupted")
 
     async def close(self) -> None:
-        """End it, with everything that it started."""
+        """End bash, with everything that it started."""
         await self._stack.aclose()
 
     async def _send(self, text: str) -> None:
@@ -381,21 +381,21 @@ class _BashSession:
                 searched = len(self._unread)
                 chunk = await anext(self._process.stdout, None)
                 if chunk is None:
-                    raise theirs.SessionNotInitializedError(
+                    raise swerex_errors.SessionNotInitializedError(
                         f"the session's bash has ended, after {command!r}"
                     )
                 self._unread = (self._unread + chunk.decode(errors="backslashreplace"))[-_OUTPUT_BYTES:]
-        raise theirs.CommandTimeoutError(f"{command!r} has not ended after {timeout_s} s")
+        raise swerex_errors.CommandTimeoutError(f"{command!r} has not ended after {timeout_s} s")
 
 
-def _described(words: Sequence[str], result: ExecResult) -> str:
+def _describe_result(words: Sequence[str], result: ExecResult) -> str:
     return f"{words!r}, exit code {result.exit_code}: {result.excerpt(2000)}"
 
 
 async def _expect_ok(sandbox: Sandbox, argv: Sequence[str]) -> ExecResult:
     result = await sandbox.run(argv)
     if not result.ok:
-        raise OSError(f"could not prepare the sandbox: {_described(argv, result)}")
+        raise OSError(f"could not prepare the sandbox: {_describe_result(argv, result)}")
     return result
 
 

@@ -2,7 +2,7 @@
 
 DSSE has no place for what is not signed, and an anchor is made after the signatures, which it covers. So it is stored
 beside the envelope, as JSON: time-stamps as they were received, and for git the remote, the ref and the commit.
-Nothing in that file is trusted: time-stamps are verified, and a remote is asked only if the verifier names it.
+Nothing in that file is trusted: time-stamps are verified, and a remote is contacted only if the verifier names it.
 """
 
 import os
@@ -75,8 +75,6 @@ class VerifiedAnchor:
     """An anchor that was verified, in words for the user."""
 
     text: str
-    is_online: bool
-    """Whether a remote was asked."""
     proved_at: datetime | None = None
     """A time at which the envelope existed, by a trusted clock; None: the anchor proves no time."""
 
@@ -109,7 +107,7 @@ async def add_anchors(
         known: The anchors that it has.
 
     Raises:
-        UsageError: A name is none, or a time-stamp server is named without its authority.
+        UsageError: A name is not that of an anchor, or a time-stamp server is named without its authority.
         InfrastructureFault: A remote or server refused, or cannot be reached.
     """
     targets = [parse_anchor(name) for name in names]
@@ -137,7 +135,7 @@ def parse_anchor(name: str) -> GitRemote | str:
     """Return the remote of git, or the URL of the time-stamp server, that a value of `--anchor` names.
 
     Raises:
-        UsageError: It names neither.
+        UsageError: The value names neither.
     """
     kind, _, rest = name.partition(":")
     if kind == "git":
@@ -155,18 +153,18 @@ async def verify_anchors(
     certificates: Path | None = None,
     kept: Anchors | None = None,
 ) -> list[VerifiedAnchor]:
-    """Verify the anchors that the verifier asks for.
+    """Verify the anchors that the verifier requires.
 
     Args:
         envelope: The envelope's file.
         journal: The head of the journal that its statement names, in hexadecimal.
         remotes: Values of `--anchor`, each of which has to hold the envelope: `git:REMOTE[#REF]`; a file is a bundle.
         certificates: The authorities of time-stamp servers: with them one time-stamp at least has to be valid.
-        kept: What stands beside the envelope.
+        kept: The anchors that are stored beside the envelope.
 
     Raises:
-        AnchorMissing, TimestampRefused: An anchor that was asked for is absent, or of something else.
-        UsageError: A name is none.
+        AnchorMissing, TimestampRefused: A required anchor is absent, or is that of another envelope.
+        UsageError: A name is not that of a remote.
         InfrastructureFault: A remote cannot be reached.
     """
     targets = [parse_anchor(name) for name in remotes]
@@ -189,10 +187,9 @@ async def _verify_git(remote: GitRemote, envelope: bytes, journal: str) -> Verif
             f"the anchor {found.commit[:12]} in {str(remote)!r} names another journal than the statement; the journal "
             "or the anchor was replaced"
         )
-    how = "online, against the" if remote.kind == "remote" else "offline, against the"
+    how = "online" if remote.kind == "remote" else "offline"
     return VerifiedAnchor(
-        f"anchored in {str(remote)!r} as commit {found.commit} (checked {how} {remote.kind})",
-        remote.kind == "remote",
+        f"anchored in {str(remote)!r} as commit {found.commit} (checked {how}, against the {remote.kind})"
     )
 
 
@@ -216,7 +213,6 @@ def _verify_timestamps(envelope: bytes, kept: Anchors | None, certificates: Path
     oldest = min(valid, key=lambda each: each.time)
     return VerifiedAnchor(
         f"time-stamped at {oldest.time:%Y-%m-%d %H:%M:%S} UTC by {oldest.server[:200]!r} (checked offline)",
-        is_online=False,
         proved_at=oldest.time,
     )
 
@@ -242,8 +238,8 @@ def read_anchors(file: Path, envelope: bytes) -> Anchors | None:
     """Read the file of an envelope's anchors; None if there is none.
 
     Raises:
-        ConfigurationError: It is none.
-        RecordError: It is of another envelope.
+        ConfigurationError: The file cannot be read, or holds no anchors.
+        RecordError: The anchors are those of another envelope.
     """
     try:
         with open_regular(file) as opened:

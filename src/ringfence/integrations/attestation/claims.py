@@ -1,4 +1,4 @@
-"""Says in plain words what the signer of an attestation claims, and what an attestation does not cover."""
+"""Describes, in sentences for the user, what the signer of an attestation claims and what it does not cover."""
 
 import os
 from collections.abc import Iterator

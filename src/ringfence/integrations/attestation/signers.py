@@ -69,7 +69,7 @@ def parse_signer(text: str) -> Signer:
     """Return the signer that a value of `--sign-with` names.
 
     Raises:
-        UsageError: It names none.
+        UsageError: The value names no signer.
     """
     kind, _, rest = text.partition(":")
     if text == JOURNAL:

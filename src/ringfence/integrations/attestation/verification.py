@@ -1,8 +1,8 @@
 """Verifies an attestation: its signatures by trusted keys, its statement, and the tree that it describes.
 
 It needs neither a network nor a state directory, and writes nothing. `check_signatures` and `judge_signatures` are the
-parts about signatures; `verify_attestation` is the whole, and its result lists what is proved and what the signer only
-claims.
+parts about signatures; `verify_attestation` calls them and the others, and its report separates what is proved from what
+the signer claims.
 """
 
 import os
@@ -269,7 +269,7 @@ def _check_record(statement: Statement, record: Path) -> str:
             f"--record {str(record)!r} is not the record of the statement, but that of run {found.run_id!r} with"
             f" {found.events} lines; name that of run {statement.predicate.run.id!r}"
         )
-    return f"{str(record)!r} is the record that the statement is about, whole and unchanged: it shows what is claimed"
+    return f"{str(record)!r} is the record that the statement is about, complete and unchanged: it shows what is claimed"
 
 
 async def _compare(statement: Statement, tree: TreeChoice, *, name: str) -> Comparison:

@@ -40,7 +40,7 @@ class VerificationRequest:
     anchors: tuple[str, ...] = ()
     """Values of `--anchor`."""
     certificates: Path | None = None
-    """The authorities of time-stamp servers."""
+    """The certificates of the authorities of time-stamp servers."""
 
 
 async def run_verification(request: VerificationRequest) -> Report:
@@ -74,7 +74,7 @@ async def run_verification(request: VerificationRequest) -> Report:
 
 
 async def _find(request: VerificationRequest) -> tuple[str, bytes, Anchors | None]:
-    """Return the name and the bytes of the envelope, and its anchors where they are asked for."""
+    """Return the name and the bytes of the envelope, and its anchors if the request needs them."""
     tree = request.tree
     if request.file is None:
         if tree is None or tree.commit is None:

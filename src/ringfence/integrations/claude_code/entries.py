@@ -135,12 +135,12 @@ def _server(command: Sequence[Any]) -> dict[str, Any]:
     return {"type": "stdio", "command": command[0], "args": [*command[1:]], "alwaysLoad": True}
 
 
-def without(entries: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
+def exclude(entries: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
     """Return the entries whose place none of the others has."""
     return [entry for entry in entries if not any(entry.is_same(other) for other in others)]
 
 
-def discard(document: dict[str, Any], entries: Sequence[Entry]) -> list[KeyPath]:
+def remove_entries(document: dict[str, Any], entries: Sequence[Entry]) -> list[KeyPath]:
     """Remove entries from a document; return the paths of those that were kept because they were changed.
 
     A list or an object that was added is removed once it is empty.

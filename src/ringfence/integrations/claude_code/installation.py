@@ -51,7 +51,7 @@ class Change:
 
 
 class _Record(msgspec.Struct):
-    """What of it a project had already, before `install` added the rest."""
+    """The files and entries that a project had before `install` added the others."""
 
     names: set[str] = msgspec.field(default_factory=set)
     """Files and directories, by their name in the project."""
@@ -100,8 +100,8 @@ def remove(project: Path) -> Change:
         contents: dict[str, bytes | None] = {}
         kept: list[str] = []
         for name, file in held.files.items():
-            ours = entries.without(_every_entry()[name], record.entries.get(name, []))
-            kept += [f"{'.'.join(path)} in {name}" for path in entries.discard(file.document, ours)]
+            ours = entries.exclude(_every_entry()[name], record.entries.get(name, []))
+            kept += [f"{'.'.join(path)} in {name}" for path in entries.remove_entries(file.document, ours)]
             if file.has_changed():
                 is_empty = not file.document and name not in record.names
                 contents[name] = None if is_empty else file.rendered()
@@ -222,7 +222,7 @@ class _Project:
         if before is not None and before.is_installed:
             yield
             return
-        found = {name: entries.without(every, added[name]) for name, every in _every_entry().items()}
+        found = {name: entries.exclude(every, added[name]) for name, every in _every_entry().items()}
         record = _Record(self.names, {name: each for name, each in found.items() if each})
         self.write_record(record)
         try:
@@ -242,7 +242,7 @@ class _Project:
         found = {}
         for name in _SETTINGS_NAMES:
             document = copy.deepcopy(self.files[name].document)
-            entries.discard(document, _every_entry()[name])
+            entries.remove_entries(document, _every_entry()[name])
             keys = tuple(key for key in document if key != "permissions")
             if keys:
                 found[self.path / name] = keys

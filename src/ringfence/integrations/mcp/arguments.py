@@ -1,4 +1,4 @@
-"""Declares the arguments of each tool. What is not declared here, or is larger, is refused before anything is done."""
+"""Declares the arguments of each tool. Undeclared or too large ones are refused before a call acts."""
 
 import base64
 import binascii
@@ -31,13 +31,13 @@ Cursor = Annotated[int, Field(ge=0, lt=2**53)]
 """A position that an earlier result named; a JavaScript client holds no larger integer exactly."""
 
 
-class Arguments(BaseModel):
-    """The arguments of a tool."""
+class ToolArguments(BaseModel):
+    """The base of the arguments of all tools."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class OpenArguments(Arguments):
+class OpenArguments(ToolArguments):
     """Arguments of `sandbox_open`; each can only tighten what the server was started with."""
 
     workspace: Path | None = Field(
@@ -54,18 +54,18 @@ class OpenArguments(Arguments):
     )
 
 
-class ListArguments(Arguments):
+class ListArguments(ToolArguments):
     """Arguments of `sandbox_list`."""
 
 
-class SandboxArguments(Arguments):
-    """Arguments of tools that concern a whole sandbox."""
+class SandboxArguments(ToolArguments):
+    """Arguments of tools that act on a sandbox."""
 
     sandbox: Handle = Field(description="Handle from sandbox_open.")
 
 
 class CommandArguments(SandboxArguments):
-    """What tools that start a program have in common."""
+    """Arguments of tools that start a program."""
 
     command: Word | None = Field(None, description="Shell command, run by `sh -c`.")
     argv: Annotated[list[Word], Field(min_length=1, max_length=_MAX_ARGUMENTS)] | None = Field(
@@ -105,7 +105,7 @@ class StartArguments(CommandArguments):
 
 
 class ProcessArguments(SandboxArguments):
-    """Arguments of tools that concern a process."""
+    """Arguments of tools that act on a process."""
 
     process: Handle = Field(description="Handle from process_start.")
 
@@ -131,7 +131,7 @@ class StopArguments(ProcessArguments):
     )
 
 
-class _Data(Arguments):
+class _Data(ToolArguments):
     text: Annotated[str, Field(max_length=MAX_DATA_BYTES)] | None = Field(
         None, description="Text, sent as UTF-8."
     )
@@ -210,7 +210,7 @@ class SnapshotArguments(SandboxArguments):
     snapshot: Handle = Field(description="Name from snapshot_create; `start`: as the sandbox was opened.")
 
 
-def parse(model: type[Arguments], given: dict[str, Any] | None) -> Arguments:
+def parse(model: type[ToolArguments], given: dict[str, Any] | None) -> ToolArguments:
     """Check the arguments of a call.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The changes in a sandbox: compared, kept as snapshots, restored, and brought into the workspace.
+"""The changes in a sandbox: compares them, keeps and restores snapshots, and applies them to the workspace.
 
 Snapshots are those of runs, in the same store outside the workspace. They hold what git does not ignore, and neither
 `.git` nor empty directories. While one is taken or restored, no call writes and no process of the client runs. A process
@@ -18,7 +18,7 @@ from ringfence.config.paths import state_dir
 from ringfence.errors import RingfenceError, SandboxFileError, UsageError
 from ringfence.integrations.mcp import arguments as given
 from ringfence.integrations.mcp.registry import ServerOptions, log
-from ringfence.integrations.mcp.sandbox import HeldSandbox
+from ringfence.integrations.mcp.sandbox import ClientSandbox
 from ringfence.integrations.mcp.text import decode, decode_page
 from ringfence.job.apply_request import request_apply
 from ringfence.job.changes import apply_changes, changes_state
@@ -45,7 +45,7 @@ _MAX_RESTORED = 20_000
 _AT_ONCE = 200
 
 
-async def diff(held: HeldSandbox, arguments: given.DiffArguments) -> dict[str, Any]:
+async def diff(held: ClientSandbox, arguments: given.DiffArguments) -> dict[str, Any]:
     """Compare the private copy with the state in which the sandbox was opened; return a page of the patch.
 
     Raises:
@@ -106,7 +106,7 @@ def _text(path: bytes) -> str:
     return decode(path).text
 
 
-async def create_snapshot(held: HeldSandbox, _arguments: given.SandboxArguments) -> dict[str, Any]:
+async def create_snapshot(held: ClientSandbox, _arguments: given.SandboxArguments) -> dict[str, Any]:
     """Keep the state of the private copy.
 
     Raises:
@@ -116,7 +116,7 @@ async def create_snapshot(held: HeldSandbox, _arguments: given.SandboxArguments)
         return await _keep(held, sandbox, _copy_of(held))
 
 
-async def _keep(held: HeldSandbox, sandbox: Sandbox, record: WorkRecord) -> dict[str, Any]:
+async def _keep(held: ClientSandbox, sandbox: Sandbox, record: WorkRecord) -> dict[str, Any]:
     """Take a snapshot and name it."""
     number = len(held.snapshots) + 1
     if number > MAX_SNAPSHOTS:
@@ -130,7 +130,7 @@ async def _keep(held: HeldSandbox, sandbox: Sandbox, record: WorkRecord) -> dict
     return kept
 
 
-async def restore_snapshot(held: HeldSandbox, arguments: given.SnapshotArguments) -> dict[str, Any]:
+async def restore_snapshot(held: ClientSandbox, arguments: given.SnapshotArguments) -> dict[str, Any]:
     """Set the files of the private copy to what they were in a snapshot. The state before is a new snapshot.
 
     Raises:
@@ -217,7 +217,7 @@ def _letters(number: int) -> str:
     return "".join(chr(ord("a") + int(digit)) for digit in str(number))
 
 
-def _copy_of(held: HeldSandbox) -> WorkRecord:
+def _copy_of(held: ClientSandbox) -> WorkRecord:
     """The record of a sandbox's private copy.
 
     Raises:
@@ -259,7 +259,7 @@ async def _take(sandbox: Sandbox, record: WorkRecord, store: SnapshotStore, word
     )
 
 
-async def apply(options: ServerOptions, client: str, held: HeldSandbox) -> dict[str, Any]:
+async def apply(options: ServerOptions, client: str, held: ClientSandbox) -> dict[str, Any]:
     """Apply the changes of a closed sandbox to the workspace, or ask a person to.
 
     Raises:

@@ -131,7 +131,7 @@ def listen(address: str) -> socket.socket:
     """Listen at [HOST:]PORT on the loopback.
 
     Raises:
-        UsageError: It is no such address.
+        UsageError: The address is not on the loopback, or has no valid port.
         InfrastructureFault: The port is taken.
     """
     host, _, port = address.rpartition(":")

@@ -72,7 +72,7 @@ class KeptOutput:
         }
 
 
-class HeldProcess:
+class ClientProcess:
     """A process that lasts beyond the call that started it."""
 
     def __init__(self, handle: str, argv: list[str]) -> None:
@@ -83,7 +83,7 @@ class HeldProcess:
         """What the record holds of the output."""
         self.end: ProcessEnd | None = None
         self.failure: RingfenceError | None = None
-        """Why it could not be started, or was lost."""
+        """Why the process could not be started, or was lost."""
         self.started = anyio.Event()
         self._process: SandboxProcess | None = None
         self._input: deque[bytes] = deque()
@@ -93,12 +93,12 @@ class HeldProcess:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, or never began."""
+        """Whether the process has ended, or never began."""
         return self.end is not None or self.failure is not None
 
     @property
     def is_started(self) -> bool:
-        """Whether it was started, as far as is known."""
+        """Whether the process was started, as far as is known."""
         return self._process is not None and not isinstance(self.failure, SandboxFileError)
 
     async def follow(self, process: SandboxProcess) -> None:
@@ -187,7 +187,7 @@ class HeldProcess:
                     await self._changed.wait()
 
     def state(self) -> dict[str, Any]:
-        """How it is, as a client sees it."""
+        """Return the state of the process for its client."""
         if self.end is not None:
             return {"state": "ended", "exit_code": self.end.exit_code, "ended_by": self.end.ended_by}
         if self.failure is not None:

@@ -1,4 +1,4 @@
-"""The sandboxes of all sessions: who may use which, how many there may be, and on which directories."""
+"""The sandboxes of all sessions: their owners, their number, and the directories that they may work on."""
 
 import os
 import secrets
@@ -16,7 +16,7 @@ from ringfence.errors import PolicyRefused, RingfenceError, UsageError
 from ringfence.escape import visible
 from ringfence.frozen import frozen
 from ringfence.integrations.mcp.arguments import OpenArguments
-from ringfence.integrations.mcp.sandbox import HeldSandbox
+from ringfence.integrations.mcp.sandbox import ClientSandbox
 from ringfence.job.credentials import with_credentials
 from ringfence.job.interrupted_runs import recover_runs
 from ringfence.job.outcome import outcome_of
@@ -56,19 +56,19 @@ class SandboxRegistry:
 
     Args:
         options: What is allowed.
-        tasks: In which the runs of the sandboxes work.
+        tasks: The task group of the sandboxes' runs.
     """
 
     def __init__(self, options: ServerOptions, tasks: TaskGroup) -> None:
         self.options = options
         self._tasks = tasks
-        self._held: dict[str, HeldSandbox] = {}
+        self._held: dict[str, ClientSandbox] = {}
 
-    def of(self, owner: str) -> list[HeldSandbox]:
+    def of(self, owner: str) -> list[ClientSandbox]:
         """All sandboxes that a session opened, the oldest first; of those that have ended, the last hundred."""
         return [held for held in self._held.values() if held.owner == owner]
 
-    def find(self, handle: str, owner: str) -> HeldSandbox:
+    def find(self, handle: str, owner: str) -> ClientSandbox:
         """Find a sandbox of a session.
 
         Raises:
@@ -81,7 +81,7 @@ class SandboxRegistry:
             )
         return held
 
-    async def open(self, owner: str, client: str, arguments: OpenArguments) -> HeldSandbox:
+    async def open(self, owner: str, client: str, arguments: OpenArguments) -> ClientSandbox:
         """Open a sandbox for a session, and return it when it can be used.
 
         Raises:
@@ -106,8 +106,8 @@ class SandboxRegistry:
             raise held.failure or RingfenceError(f"the sandbox could not be opened: {held.end_reason}")
         return held
 
-    def _reserve(self, owner: str, arguments: OpenArguments) -> HeldSandbox:
-        """Take a place for a sandbox; nothing is awaited between the check and that."""
+    def _reserve(self, owner: str, arguments: OpenArguments) -> ClientSandbox:
+        """Add a sandbox to the registry. Nothing is awaited between the check of the limit and the addition."""
         options, mine = self.options, self.of(owner)
         if sum(not held.over.is_set() for held in mine) >= options.max_sandboxes:
             raise UsageError(
@@ -118,7 +118,7 @@ class SandboxRegistry:
             del self._held[held.handle]
         workspace = self._workspace(arguments.workspace)
         idle_s = min(arguments.idle_s or options.idle_s, options.idle_s)
-        held = HeldSandbox(
+        held = ClientSandbox(
             f"sandbox-{secrets.token_hex(16)}",
             owner,
             workspace,
@@ -176,7 +176,7 @@ class SandboxRegistry:
             effective,
         )
 
-    async def _run(self, held: HeldSandbox, request: RunRequest, effective: "Effective") -> None:
+    async def _run(self, held: ClientSandbox, request: RunRequest, effective: "Effective") -> None:
         """The run of a sandbox, from its start to its sealed record."""
         result = failure = None
         try:

@@ -17,7 +17,7 @@ from ringfence.config.units import format_duration
 from ringfence.errors import RingfenceError, SandboxDied, UsageError
 from ringfence.escape import safe_json
 from ringfence.events import Emit, ToolCalled, ToolReturned
-from ringfence.integrations.mcp.process import HeldProcess
+from ringfence.integrations.mcp.process import ClientProcess
 from ringfence.job.command import command_ended, text_of
 from ringfence.job.outcome import Outcome, RunResult
 from ringfence.job.run import JobRun
@@ -32,8 +32,8 @@ _MAX_CALLS = 32
 """Calls under way at once in one sandbox."""
 
 
-class HeldSandbox:
-    """A sandbox that a client opened, and afterwards what is known of it.
+class ClientSandbox:
+    """A sandbox that a client opened; after its end, the result of its run.
 
     Args:
         handle: By which its client names it.
@@ -57,7 +57,7 @@ class HeldSandbox:
         """Set when it is open, or has ended."""
         self.over = anyio.Event()
         """Set when its run has ended and its record is sealed."""
-        self.processes: dict[str, HeldProcess] = {}
+        self.processes: dict[str, ClientProcess] = {}
         self.compared: str | None = None
         """The snapshot that the last `changes_diff` began with, of which it returns further pages."""
         self.snapshots: dict[str, str] = {}
@@ -75,7 +75,7 @@ class HeldSandbox:
         self._closing = anyio.Event()
         self._close_reason = ""
 
-    # --- its life
+    # --- opening and closing
 
     async def hold(self, sandbox: Sandbox, emit: Emit) -> Outcome:
         """Keep the sandbox open until it is closed: the work of its run.
@@ -125,7 +125,7 @@ class HeldSandbox:
             await anyio.sleep(0.01)
 
     def close(self, reason: str) -> None:
-        """End it soon; the first reason is kept. A run that has not opened its sandbox yet is cancelled."""
+        """Request the end of the run; the first reason is kept. A run without an open sandbox is cancelled."""
         if not self._closing.is_set():
             self._close_reason = reason
             self._closing.set()
@@ -133,7 +133,7 @@ class HeldSandbox:
             self.job.cancel(reason)
 
     def finish(self, result: RunResult | None, failure: RingfenceError | None = None) -> None:
-        """Note that its run has ended."""
+        """Store the result of the run, which has ended, and wake all that wait for it."""
         self.result, self.failure = result, failure
         self.close("its run has ended")
         self._sandbox = self._emit = None
@@ -249,7 +249,7 @@ class HeldSandbox:
 
     # --- processes
 
-    async def start_process(self, argv: list[str], cwd: str | None) -> HeldProcess:
+    async def start_process(self, argv: list[str], cwd: str | None) -> ClientProcess:
         """Start a process that lasts until it ends, is stopped, or the sandbox is closed.
 
         Raises:
@@ -264,14 +264,14 @@ class HeldSandbox:
             if len(self.processes) >= 2 * self._max_processes:
                 del self.processes[ended]
         self._numbers += 1
-        process = HeldProcess(f"process-{self._numbers}", argv)
+        process = ClientProcess(f"process-{self._numbers}", argv)
         assert self._tasks is not None
         self.processes[process.handle] = process
         self._tasks.start_soon(self._follow, process, cwd)
         await process.started.wait()
         return process
 
-    async def _follow(self, process: HeldProcess, cwd: str | None) -> None:
+    async def _follow(self, process: ClientProcess, cwd: str | None) -> None:
         assert self._sandbox is not None
         assert self._emit is not None
         sandbox, emit = self._sandbox, self._emit
@@ -287,7 +287,7 @@ class HeldSandbox:
                     end = process.end or _KILLED
                     await emit(command_ended(sandbox, process.argv, end, text_of(process.recorded), ""))
 
-    def process(self, handle: str) -> HeldProcess:
+    def process(self, handle: str) -> ClientProcess:
         """Find a process.
 
         Raises:

@@ -8,7 +8,7 @@ from ringfence.frozen import frozen
 from ringfence.integrations.mcp import arguments as given
 from ringfence.integrations.mcp import changes
 from ringfence.integrations.mcp.registry import SandboxRegistry
-from ringfence.integrations.mcp.sandbox import HeldSandbox
+from ringfence.integrations.mcp.sandbox import ClientSandbox
 from ringfence.integrations.mcp.text import decode, encode_page
 from ringfence.journal import run_dir
 from ringfence.sandbox.workspace.record import has_record
@@ -18,24 +18,24 @@ _MAX_ENTRIES = 100_000
 
 @frozen
 class Caller:
-    """Who calls a tool."""
+    """The session and the client that call a tool."""
 
     owner: str
-    """Its session."""
+    """The session, which owns the sandboxes that it opens."""
     client: str
-    """The name and version that the client gives of itself."""
+    """The name and version that the client reports; anybody can report any."""
 
 
 @frozen
 class ToolEntry:
-    """A tool."""
+    """A tool of the server: its description, its arguments, and the function that carries out a call."""
 
     description: str
-    arguments: type[given.Arguments]
+    arguments: type[given.ToolArguments]
     act: Callable[..., Awaitable[dict[str, Any]]]
     """Called with the registry, the caller and the arguments, or with the open sandbox and the arguments."""
     is_inside: bool = True
-    """Whether it acts in an open sandbox, with a record of the call there."""
+    """Whether the tool acts in an open sandbox, whose record then holds the call."""
     is_read_only: bool = False
 
 
@@ -55,7 +55,7 @@ async def call_tool(
 
 
 async def _call_inside(
-    held: HeldSandbox,
+    held: ClientSandbox,
     name: str,
     parsed: given.SandboxArguments,
     act: Callable[..., Awaitable[dict[str, Any]]],
@@ -68,8 +68,8 @@ async def _call_inside(
 # --- sandboxes
 
 
-def describe(held: HeldSandbox) -> dict[str, Any]:
-    """A sandbox, as a client sees it."""
+def describe(held: ClientSandbox) -> dict[str, Any]:
+    """Return the state of a sandbox for its client."""
     shown: dict[str, Any] = {
         "sandbox": held.handle,
         "state": "open" if held.is_open else "closing" if not held.over.is_set() else "ended",
@@ -120,7 +120,7 @@ async def _close(
 # --- commands and processes
 
 
-async def _run(held: HeldSandbox, arguments: given.RunArguments) -> dict[str, Any]:
+async def _run(held: ClientSandbox, arguments: given.RunArguments) -> dict[str, Any]:
     async with held.writing() as sandbox:
         result = await sandbox.run(
             arguments.words,
@@ -145,7 +145,7 @@ async def _run(held: HeldSandbox, arguments: given.RunArguments) -> dict[str, An
     return shown | ({"refused": list(result.refused)} if result.refused else {})
 
 
-async def _start(held: HeldSandbox, arguments: given.StartArguments) -> dict[str, Any]:
+async def _start(held: ClientSandbox, arguments: given.StartArguments) -> dict[str, Any]:
     async with held.writing():
         process = await held.start_process(arguments.words, arguments.cwd)
     if process.failure is not None:
@@ -153,20 +153,20 @@ async def _start(held: HeldSandbox, arguments: given.StartArguments) -> dict[str
     return {"process": process.handle, **process.state()}
 
 
-async def _poll(held: HeldSandbox, arguments: given.PollArguments) -> dict[str, Any]:
+async def _poll(held: ClientSandbox, arguments: given.PollArguments) -> dict[str, Any]:
     process = held.process(arguments.process)
     await process.wait_for_news(arguments.cursor, arguments.wait_s)
     page = process.output.page(arguments.cursor, arguments.limit_bytes, is_complete=process.is_over)
     return {**process.state(), **page}
 
 
-async def _write_process(held: HeldSandbox, arguments: given.WriteProcessArguments) -> dict[str, Any]:
+async def _write_process(held: ClientSandbox, arguments: given.WriteProcessArguments) -> dict[str, Any]:
     process = held.process(arguments.process)
     async with held.writing():
         return {**process.write(arguments.data, end=arguments.end), **process.state()}
 
 
-async def _stop(held: HeldSandbox, arguments: given.StopArguments) -> dict[str, Any]:
+async def _stop(held: ClientSandbox, arguments: given.StopArguments) -> dict[str, Any]:
     process = held.process(arguments.process)
     await process.stop(signal.Signals[f"SIG{arguments.signal}"], arguments.wait_s)
     return process.state()
@@ -175,7 +175,7 @@ async def _stop(held: HeldSandbox, arguments: given.StopArguments) -> dict[str, 
 # --- files
 
 
-async def _read(held: HeldSandbox, arguments: given.ReadArguments) -> dict[str, Any]:
+async def _read(held: ClientSandbox, arguments: given.ReadArguments) -> dict[str, Any]:
     data = bytearray()
     pieces = held.sandbox.stream_file(arguments.path, offset=arguments.cursor)
     try:
@@ -190,13 +190,13 @@ async def _read(held: HeldSandbox, arguments: given.ReadArguments) -> dict[str, 
     return {**page, "next_cursor": None if is_last else arguments.cursor + taken}
 
 
-async def _write(held: HeldSandbox, arguments: given.WriteArguments) -> dict[str, Any]:
+async def _write(held: ClientSandbox, arguments: given.WriteArguments) -> dict[str, Any]:
     async with held.writing() as sandbox:
         await sandbox.write_file(arguments.path, arguments.data, mode=0o755 if arguments.executable else None)
     return {"path": arguments.path, "written_bytes": len(arguments.data)}
 
 
-async def _list_files(held: HeldSandbox, arguments: given.ListFilesArguments) -> dict[str, Any]:
+async def _list_files(held: ClientSandbox, arguments: given.ListFilesArguments) -> dict[str, Any]:
     entries = await held.sandbox.list_dir(arguments.path, limit=_MAX_ENTRIES)
     end = arguments.cursor + arguments.limit
     shown = []
