@@ -22,7 +22,7 @@ from ringfence.integrations.evaluation_sandbox import (
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 def running(marker: str) -> list[int]:
