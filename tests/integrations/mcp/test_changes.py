@@ -104,9 +104,27 @@ async def test_a_person_applies_the_changes(connect: Connect, workspace: Path):
     code, text = await ringfence("inbox", "answer", short, "allow")
     assert (code, text) == (0, f"{short}: applied 1 changed files to {workspace}\n")
     assert names_in(workspace) == ["hello.txt", "new.txt"]
-    _, listed = await ringfence("inbox", "ls")
-    assert short not in listed
+    code, listed = await ringfence("inbox", "ls")
+    assert (code, listed) == (0, "ringfence: nothing waits for a person\n")
+    code, text = await ringfence("inbox", "show", short)
+    assert (code, f"the changes of run '{short}' were applied" in text) == (2, True)
     assert (await ringfence("runs", "verify", closed["run"]))[0] == 0
+
+
+async def test_a_person_sees_which_changes_run_on_this_machine(connect: Connect, workspace: Path):
+    """`inbox show` lists the changed files, and names those that this machine runs by itself, as `allow` does."""
+    async with connect() as client:
+        sandbox = (await client.ok("sandbox_open"))["sandbox"]
+        command = "mkdir .vscode && echo '{}' > .vscode/tasks.json && echo 2 > hello.txt"
+        await client.ok("command_run", sandbox=sandbox, command=command)
+        closed = await client.ok("sandbox_close", sandbox=sandbox)
+        await client.ok("changes_apply", sandbox=sandbox)
+    _, shown = await ringfence("inbox", "show", closed["run"])
+    assert "modified   hello.txt" in shown
+    code, text = await ringfence("inbox", "answer", closed["run"], "allow")
+    for printed in (shown, text):
+        assert "RUNS ON YOUR MACHINE, or is protected; look before you use it: .vscode/tasks.json" in printed
+    assert code == 0
 
 
 async def test_a_person_rejects_the_changes(connect: Connect, workspace: Path):
@@ -116,6 +134,8 @@ async def test_a_person_rejects_the_changes(connect: Connect, workspace: Path):
         await client.ok("changes_apply", sandbox=closed["sandbox"])
         code, text = await ringfence("inbox", "answer", closed["run"], "deny")
         assert (code, text) == (0, f"{closed['run'][-8:]}: rejected\n")
+        code, text = await ringfence("inbox", "answer", closed["run"], "allow")
+        assert (code, "were rejected; `ringfence apply" in text) == (2, True)
         assert "their state is 'rejected'" in await client.refused("changes_apply", sandbox=closed["sandbox"])
     assert names_in(workspace) == ["hello.txt"]
 

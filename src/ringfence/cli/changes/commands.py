@@ -117,7 +117,7 @@ def apply(
     from ringfence.cli.changes.commit import apply_and_commit
     from ringfence.job.changes import check_record, mark_applied
     from ringfence.journal import run_dir
-    from ringfence.sandbox.workspace.record import apply_run
+    from ringfence.sandbox.workspace.record import apply_run, runs_on_your_machine
 
     if force and commit:
         raise UsageError(
@@ -140,6 +140,8 @@ def apply(
             restored = anyio.run(partial(apply_run, record, state, force=force))
     mark_applied(run_dir(record.run))
     report_restored("apply", "applied", restored)
+    for line in warnings(runs_on_your_machine(record, restored.diff), record.run):
+        notify(line)
     _report_overwritten(restored, record, "undo")
     if made is not None:
         typer.echo(f"committed: {made.id[:12]} on {made.ref.removeprefix('refs/heads/')}", err=True)

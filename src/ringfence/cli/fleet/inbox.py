@@ -11,7 +11,8 @@ import typer
 
 from ringfence.cli.options import JsonOption, ServerOption
 from ringfence.cli.output import notify, print_answer
-from ringfence.errors import PolicyRefused, UsageError
+from ringfence.cli.render.summary import warnings
+from ringfence.errors import NotFound, PolicyRefused, UsageError
 from ringfence.escape import visible
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ QuestionArgument = Annotated[
 ]
 _ANSWERS = ("allow", "deny")
 _SCOPES = ("run", "agent")
+_SHORT_CHARS = 8
+_MAX_FILES = 50
 
 
 def ls(
@@ -41,19 +44,13 @@ def ls(
     Changes are those of runs on this machine that a program, such as an MCP client, requests to apply.
     """
     from ringfence.cli.render.console import print_list
-    from ringfence.fleet.client import NoDaemon
-    from ringfence.fleet.reader import open_reader
     from ringfence.job.apply_request import apply_requests
 
     requests = [] if server is not None or agent is not None else apply_requests()[:limit]
-    found: list[dict[str, Any]] = []
-    try:
-        found = open_reader(server=server).get(
-            "inbox", open=None if all_ else "true", agent=agent, limit=limit
-        )
-    except NoDaemon:
-        if not requests:
-            raise
+    found = _questions(server, open=None if all_ else "true", agent=agent, limit=limit)
+    if not (found or requests) and not json:
+        notify("nothing waits for a person")
+        return
     rows = [
         (each["id"], each["agent"], _request_of(each), each["answer"] or _left(each["deadline"]))
         for each in found
@@ -63,19 +60,35 @@ def ls(
     print_list(document, ("id", "from", "asks", "state"), rows, json=json)
 
 
+def _questions(server: str | None, **query: Any) -> list[dict[str, Any]]:
+    """The questions of the fleet; none if there is no fleet on this machine."""
+    from ringfence.fleet.client import NoDaemon
+    from ringfence.fleet.reader import open_reader
+
+    try:
+        found: list[dict[str, Any]] = open_reader(server=server).get("inbox", **query)
+    except NoDaemon:
+        if server is not None:
+            raise
+        return []
+    return found
+
+
 def show(question: QuestionArgument, *, server: ServerOption = None, json: JsonOption = False) -> None:
     """Show one question, or one request to apply changes."""
     from ringfence.fleet.reader import open_reader
-    from ringfence.job.apply_request import find_apply_request
 
-    if server is None and (request := find_apply_request(question)) is not None:
+    if server is None and (request := _find_request(question)) is not None:
         short = request.run[-8:]
+        files, suspects = _changed_files(request)
         lines = [
             f"{request.by} {_change_of(request)}, since {request.at}",
+            *(f"  {line}" for line in files),
+            *warnings(suspects, request.run),
             f"look at them: ringfence diff {short}",
             f"answer it: ringfence inbox answer {short} allow|deny",
         ]
-        print_answer(_document(request), lines, json=json)
+        print_answer({**_document(request), "runs_on_your_machine": suspects}, lines, json=json)
         return
     found = open_reader(server=server).get("inbox", question)
     print_answer(found, _lines(found), json=json)
@@ -98,10 +111,9 @@ def answer(
     """
     from ringfence.fleet.client import FleetClient
     from ringfence.fleet.reader import open_reader
-    from ringfence.job.apply_request import find_apply_request
 
     _check(decision, _ANSWERS, "the answer")
-    if server is None and (request := find_apply_request(question)) is not None:
+    if server is None and (request := _find_request(question)) is not None:
         _decide_on(request, decision, json=json)
         return
     _check(for_, _SCOPES, "--for")
@@ -123,15 +135,63 @@ def _decide_on(request: "ApplyRequest", decision: str, *, json: bool) -> None:
 
     from ringfence.job.changes import apply_changes, reject_changes
     from ringfence.journal import run_dir
+    from ringfence.sandbox.workspace.record import load_record, runs_on_your_machine
 
     run = run_dir(request.run)
     if decision == "allow":
+        record = load_record(run)
         restored = anyio.run(apply_changes, run)
+        for line in warnings(runs_on_your_machine(record, restored.diff), record.run):
+            notify(line)
         done = f"applied {len(restored.diff.files)} changed files to {request.workspace}"
     else:
         anyio.run(partial(reject_changes, run, by=getuser()))
         done = "rejected"
     print_answer({**_document(request), "answer": decision}, [f"{request.run[-8:]}: {done}"], json=json)
+
+
+def _find_request(name: str) -> "ApplyRequest | None":
+    """Find the request to apply the changes of a run; None if the name is none of a run whose changes were decided on.
+
+    Raises:
+        NotFound: The changes of this run were applied or rejected.
+    """
+    from ringfence.job.apply_request import find_apply_request
+    from ringfence.job.changes import is_decided, rejected_marker
+    from ringfence.journal import matching_runs
+
+    request = find_apply_request(name)
+    if request is not None:
+        return request
+    decided = [run for run in matching_runs(name) if is_decided(run)] if len(name) >= _SHORT_CHARS else []
+    if not decided:
+        return None
+    run, short = decided[0], decided[0].name[-_SHORT_CHARS:]
+    if rejected_marker(run).exists():
+        raise NotFound(
+            f"the changes of run {short!r} were rejected; `ringfence apply {short}` applies them nevertheless"
+        )
+    raise NotFound(f"the changes of run {short!r} were applied; `ringfence undo {short}` takes them back")
+
+
+def _changed_files(request: "ApplyRequest") -> tuple[list[str], list[str]]:
+    """The first changed files of a run with their kind of change, and those that run on this machine by themselves."""
+    import anyio
+
+    from ringfence.config.paths import state_dir
+    from ringfence.journal import run_dir
+    from ringfence.sandbox.workspace.record import diff_run, load_record, open_store, runs_on_your_machine
+
+    record = load_record(run_dir(request.run))
+    changes = anyio.run(diff_run, record, open_store(record, state_dir()))
+    lines = [
+        f"{change.kind:<10} {visible(change.path, one_line=True)}" for change in changes.files[:_MAX_FILES]
+    ]
+    more = len(changes.files) - len(lines)
+    lines += [f"and {more} more"] if more > 0 else []
+    if record.refs:
+        lines.append("it made commits, too: `ringfence runs show` names them")
+    return lines, list(runs_on_your_machine(record, changes))
 
 
 def _change_of(request: "ApplyRequest") -> str:
