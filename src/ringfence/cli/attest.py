@@ -76,6 +76,8 @@ def attest(
         path, tuple(sign_with or ("journal",)), tuple(anchor or ()), tsa_certificate, attach, with_prompt
     )
     data, anchors = anyio.run(issue_attestation, request)
+    if any(each.startswith("command:") for each in request.signers):
+        note("the signature of the command was not checked; `attest verify --key KEY.pem` does that")
     if attach is not None:
         note(f"attached to {attach!r}; push it with `git push REMOTE 'refs/notes/ringfence*'`")
     if file is None:
@@ -142,9 +144,9 @@ def verify(
     """Verify an attestation, and compare a tree with it.
 
     Works offline and without a state directory, unless --anchor names a remote. Keys may not come from the tree. Exit
-    code 0: signed by a key of --key, a check passed, and the tree is the attested one; 3: the tree differs, or the check
-    failed; 9: no check, or no --key; 77: an unknown or expired key; 1: it was changed, or an anchor is missing; 78: it
-    is no attestation.
+    code 0: signed by a key of --key, a check passed, and the tree, if --tree names one, is the attested one; 3: the
+    tree differs, or the check failed; 9: no check, or no --key; 77: an unknown or expired key; 1: it was changed, or
+    an anchor is missing; 78: it is no attestation.
     """
     from datetime import UTC, datetime
 
@@ -180,7 +182,7 @@ def verify(
         certificates=tsa_certificate,
     )
     found = anyio.run(run_verification, request)
-    print_answer(_document(found), _lines(found), json=json)
+    print_answer(_document(found), _lines(found, is_compared=tree is not None), json=json)
     if found.fault:
         note(f"ringfence: {found.fault}")
     raise typer.Exit(found.exit_code)
@@ -237,7 +239,7 @@ def _document(found: "Report") -> dict[str, Any]:
     }
 
 
-def _lines(found: "Report") -> "Iterator[str]":
+def _lines(found: "Report", *, is_compared: bool) -> "Iterator[str]":
     parts = (
         ("PROVED", found.proved),
         ("CLAIMED BY THE SIGNER", found.claimed),
@@ -246,4 +248,7 @@ def _lines(found: "Report") -> "Iterator[str]":
     for title, lines in parts:
         yield title
         yield from (f"  {line if len(line) <= _LINE_CHARS else line[:_LINE_CHARS] + '...'}" for line in lines)
-    yield "verified" if found.verdict == "verified" else "NOT VERIFIED"
+    if found.verdict != "verified":
+        yield "NOT VERIFIED"
+    else:
+        yield "verified" if is_compared else "verified, but no tree was compared: add --tree DIR"

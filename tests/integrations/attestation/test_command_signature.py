@@ -141,3 +141,9 @@ async def test_absent_program():
     """A program that the system lacks is named; PATH is not searched."""
     with pytest.raises(InfrastructureFault, match="no-such-program"):
         await sign(MESSAGE, parse_command("no-such-program"))
+
+
+def test_program_that_cannot_be_executed(tmp_path: Path):
+    """A program that is not there is a fault of the command line, found before anything is signed."""
+    with pytest.raises(UsageError, match="cannot be executed"):
+        parse_command(str(tmp_path / "absent"))

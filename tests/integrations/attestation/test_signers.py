@@ -72,8 +72,12 @@ async def test_certificate_authority(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("issued_at", "now"),
-    [(NOW.replace(year=2025), NOW), (NOW, NOW.replace(year=2027))],
-    ids=["issued too early", "verified too late"],
+    [
+        (NOW.replace(year=2025), NOW),
+        (NOW, NOW.replace(year=2027)),
+        (NOW.replace(year=2025), NOW.replace(year=2025)),
+    ],
+    ids=["issued too early", "verified too late", "never valid"],
 )
 async def test_expired(tmp_path: Path, issued_at: datetime, now: datetime):
     """A key counts only where it is valid both when the statement says it was made and when it is verified."""
@@ -81,7 +85,7 @@ async def test_expired(tmp_path: Path, issued_at: datetime, now: datetime):
     data = await make_envelope(b"payload", [parse_signer(f"ssh:{key}")])
     allowed = allow(tmp_path, key, 'valid-after="20260101Z",valid-before="20261231Z"')
     assert await signers_of(data, allowed)
-    with pytest.raises(AuthenticationFailed, match="not valid both"):
+    with pytest.raises(AuthenticationFailed, match=r"valid only after 2026-01-01|expired at 2026-12-31"):
         await signers_of(data, allowed, issued_at=issued_at, now=now)
 
 
@@ -100,3 +104,10 @@ def test_files_without_keys(tmp_path: Path):
     for file in (tmp_path / "absent", tmp_path / "empty", tmp_path / "large", key):
         with pytest.raises(ConfigurationError, match=file.name):
             read_verifiers([file])
+
+
+async def test_key_for_other_namespaces(tmp_path: Path):
+    """A list whose keys are limited to other namespaces is refused with that reason."""
+    allowed = allow(tmp_path, new_key(tmp_path), 'namespaces="git"')
+    with pytest.raises(ConfigurationError, match="namespaces"):
+        read_verifiers([allowed])

@@ -145,6 +145,11 @@ def apply(
     _report_overwritten(restored, record, "undo")
     if made is not None:
         typer.echo(f"committed: {made.id[:12]} on {made.ref.removeprefix('refs/heads/')}", err=True)
+        if attest:
+            typer.echo(
+                "attested in refs/notes/ringfence; push it with `git push REMOTE HEAD 'refs/notes/ringfence*'`",
+                err=True,
+            )
 
 
 def undo(run: RunArgument = "last", *, force: _Force = False, everywhere: AllOption = False) -> None:

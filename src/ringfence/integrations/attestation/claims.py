@@ -94,6 +94,8 @@ def _agent_claim(predicate: Predicate) -> str:
     agent, prompt = predicate.agent, predicate.prompt
     client = f" ({agent.client})" if agent.client else ""
     models = ", ".join(agent.models) or agent.model or "none"
+    if predicate.command is not None:  # its digest is stated with the command
+        return f"agent {agent.runtime!r}{client}, models: {models}, no prompt"
     task = repr(prompt.text) if prompt.text is not None else f"with SHA-256 {prompt.sha256}"
     return f"agent {agent.runtime!r}{client}, models: {models}, prompt {task}"
 

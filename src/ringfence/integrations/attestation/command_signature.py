@@ -48,6 +48,10 @@ def parse_command(text: str) -> tuple[str, ...]:
             f"the signing command's program {words[0]!r} is a relative path; name its absolute path, or a program of "
             "the system"
         )
+    if Path(words[0]).is_absolute() and not os.access(words[0], os.X_OK):
+        raise UsageError(
+            f"the signing command's program {words[0]!r} cannot be executed; name one that exists"
+        )
     return words
 
 
@@ -80,10 +84,9 @@ async def sign(
     )
     name = words[0]
     stderr = " ".join(done.stderr.decode("utf-8", "replace").split())[-_SHOWN_CHARS:]
+    said = repr(stderr) if stderr else "it printed no error"
     if done.timed_out:
-        raise InfrastructureFault(
-            f"the signing command {name!r} took longer than {timeout_s:g} s: {stderr!r}"
-        )
+        raise InfrastructureFault(f"the signing command {name!r} took longer than {timeout_s:g} s: {said}")
     if done.truncated or len(done.stdout) > MAX_SIGNATURE_BYTES:
         raise InfrastructureFault(
             f"the signing command {name!r} printed more than {MAX_SIGNATURE_BYTES} bytes; it has to print the "
@@ -91,10 +94,10 @@ async def sign(
         )
     if not done.ok:
         raise InfrastructureFault(
-            f"the signing command {name!r} failed with {done.exit_code} (it runs in the directory '/'): {stderr!r}"
+            f"the signing command {name!r} failed with {done.exit_code} (it runs in the directory '/'): {said}"
         )
     if not done.stdout:
-        raise InfrastructureFault(f"the signing command {name!r} printed no signature: {stderr!r}")
+        raise InfrastructureFault(f"the signing command {name!r} printed no signature: {said}")
     return done.stdout
 
 

@@ -23,6 +23,7 @@ from ringfence.integrations.attestation.local_key import LocalSigner
 from ringfence.integrations.attestation.trusted_keys import (
     BARE_KEY,
     KeyVerifier,
+    TrustedKey,
     read_key_file,
     read_trusted_keys,
 )
@@ -91,6 +92,8 @@ class SshVerifier:
     """The file that the user named."""
     lines: bytes = field(repr=False)
     """Its allowed signers."""
+    keys: tuple[TrustedKey, ...] = ()
+    """The same keys with their limits, to say why one is refused; they decide nothing."""
 
     async def verify(self, signature: Signature, message: bytes, moments: Sequence[datetime]) -> str | None:
         """Return who signed; None if this file allows nobody to.
@@ -109,7 +112,13 @@ class SshVerifier:
                 for moment in moments
             ]
         if all(principal is not None for principal in found):
-            return f"the key {signature.keyid} of {found[-1]} ({self.file})"
+            owner = "" if found[-1] == "*" else f" of {found[-1]}"
+            return f"the key {signature.keyid}{owner} ({self.file})"
+        limited = (key for key in self.keys if key.fingerprint == signature.keyid)
+        for key in limited:
+            for moment in moments:
+                if why := key.fault_at(moment):
+                    raise AuthenticationFailed(f"the key {signature.keyid} ({key.source}) {why}")
         if any(principal is not None for principal in found):
             raise AuthenticationFailed(
                 f"the key {signature.keyid} ({self.file}) is not valid both at the time in the statement and at that "
@@ -153,5 +162,6 @@ def _read(file: Path) -> list[Verifier]:
     allowed = [f"* {line}" if BARE_KEY.fullmatch(line) else line for line in keys]
     text = "".join(f"{line}\n" for line in allowed).encode()
     only_authorities = bool(keys) and all("cert-authority" in line for line in keys)
-    own = [] if only_authorities else [KeyVerifier(read_trusted_keys([file]))]
-    return [*own, SshVerifier(file, text)]
+    trusted = () if only_authorities else read_trusted_keys([file])
+    own = [] if only_authorities else [KeyVerifier(trusted)]
+    return [*own, SshVerifier(file, text, trusted)]

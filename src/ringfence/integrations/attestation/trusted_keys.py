@@ -153,6 +153,12 @@ def _read(file: Path) -> list[TrustedKey]:
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
     found = [_parse(line, file, number) for number, line in lines if line and not line.startswith("#")]
     keys = [key for key in found if key is not None]
+    if found and not keys:
+        raise ConfigurationError(
+            f"none of its keys may sign attestations: their `namespaces` leave out {NAMESPACE!r}, or they are "
+            "authorities of certificates; add it to `namespaces`, or name another file",
+            file=file,
+        )
     if not keys:
         raise ConfigurationError("it holds no public key; name a .pub file or a list of them", file=file)
     return keys

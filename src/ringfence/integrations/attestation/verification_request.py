@@ -1,5 +1,6 @@
 """Verifies an attestation as a user requested it: finds it, verifies its anchors, and then the statement itself."""
 
+import os
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +24,8 @@ from ringfence.integrations.attestation.verification import (
     Verifier,
     verify_attestation,
 )
+
+_UNCHECKED = "it has anchors, which were not checked; add --anchor git:REMOTE or --tsa-certificate FILE"
 
 
 @frozen
@@ -70,7 +73,16 @@ async def run_verification(request: VerificationRequest) -> Report:
         requirements=request.requirements,
         proved_at=min((each.proved_at for each in anchors if each.proved_at is not None), default=None),
     )
-    return replace(report, proved=(*report.proved, *(each.text for each in anchors)))
+    unchecked = () if anchors or not _has_anchors(request, kept) else (_UNCHECKED,)
+    return replace(
+        report,
+        proved=(*report.proved, *(each.text for each in anchors)),
+        uncovered=(*unchecked, *report.uncovered),
+    )
+
+
+def _has_anchors(request: VerificationRequest, kept: Anchors | None) -> bool:
+    return kept is not None or (request.file is not None and os.path.lexists(anchors_file(request.file)))
 
 
 async def _find(request: VerificationRequest) -> tuple[str, bytes, Anchors | None]:
