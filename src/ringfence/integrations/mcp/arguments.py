@@ -221,6 +221,9 @@ def parse(model: type[ToolArguments], given: dict[str, Any] | None) -> ToolArgum
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part)[:_MAX_SHOWN] for part in first["loc"][:3]) or "arguments"
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(model.model_fields)
+            raise UsageError(f"{where}: the tool has no such argument; it has: {known}") from None
         raise UsageError(
             f"{where}: {first['msg'].removeprefix('Value error, ')}; see the tool's schema"
         ) from None

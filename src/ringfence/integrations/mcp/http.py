@@ -50,7 +50,6 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> list[str]:
     else:
         file = file or _own_file()
         tokens, source = _read_file(file), repr(str(file))
-        log(f"clients need a token of {source}, as the header `Authorization: Bearer TOKEN`")
     for token in tokens:
         if len(token) < _MIN_TOKEN_CHARS or not token.isascii() or not token.isprintable() or " " in token:
             raise UsageError(
@@ -59,6 +58,7 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> list[str]:
             )
     if not 1 <= len(set(tokens)) == len(tokens) <= _MAX_TOKENS:
         raise UsageError(f"{source} must have from 1 to {_MAX_TOKENS} different tokens, one on each line")
+    log(f"clients need a token of {source}, as the header `Authorization: Bearer TOKEN`")
     return tokens
 
 

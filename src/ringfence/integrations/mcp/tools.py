@@ -109,6 +109,8 @@ async def _close(
     closed = describe(held)
     if work is not None:
         closed |= {"files_changed": work.files_changed, "notes": list(work.notes)}
+        if work.refs:
+            closed["commits"] = list(work.refs)
     if held.job is not None and has_record(run_dir(held.job.id)):
         short = held.job.id[-8:]
         closed["next"] = (
@@ -307,7 +309,8 @@ TOOLS: Mapping[str, ToolEntry] = {
         is_inside=False,
     ),
     "snapshot_create": ToolEntry(
-        "Keep the state of a sandbox's files under a name, for snapshot_restore. Files that git ignores are not in it. "
+        "Keep the state of a sandbox's files, and return the snapshot's id for snapshot_restore. Files that git ignores "
+        "are not in it. "
         "No process may run in the sandbox.",
         given.SandboxArguments,
         changes.create_snapshot,
