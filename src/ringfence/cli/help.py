@@ -25,6 +25,12 @@ _FLEET_GUIDES = (
     "operate-a-fleet", "monitor-a-fleet", "schedules-and-triggers", "hooks-and-notifications", "answer-questions",
     "sessions-and-homes",    "budgets-and-limits", "several-machines", "sizing", "migrate-from-herdctl",
 )  # fmt: skip
+_INTEGRATION_GUIDES = (
+    "mcp-server",
+    "claude-code-in-a-sandbox",
+    "evaluation-harnesses",
+    "attestations",
+)
 _PROGRAM_GUIDES = ("from-python", "claude-agent-sdk", "own-agent", "own-tools", "own-backend")
 _LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _CODE_BLOCK = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
@@ -114,6 +120,8 @@ def _heading(page: Path) -> str:
     kind = _KINDS[page.parent.name]
     if page.stem in _FLEET_GUIDES:
         return f"{kind}: fleets"
+    if page.stem in _INTEGRATION_GUIDES:
+        return f"{kind}: other tools and proof"
     return f"{kind}: Python programs and extensions" if page.stem in _PROGRAM_GUIDES else kind
 
 
