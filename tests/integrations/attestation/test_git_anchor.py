@@ -141,6 +141,24 @@ async def test_nothing_of_a_local_remote_runs(tmp_path: Path):
     assert not mark.exists()
 
 
+async def test_a_local_remote_is_not_checked_out(tmp_path: Path):
+    """A repository whose HEAD is on the anchors updates no work tree, which would run its filters."""
+    git(tmp_path, "init", "-q", "remote")
+    repository, mark = tmp_path / "remote", tmp_path / "mark"
+    git(repository, "symbolic-ref", "HEAD", "refs/ringfence/anchors")
+    (repository / "file").write_text("x\n")
+    git(repository, "add", "file")
+    git(repository, "commit", "-q", "-m", "x")
+    (repository / ".git" / "info" / "attributes").write_text("* filter=mark\n")
+    for key in ("clean", "smudge", "process"):
+        git(repository, "config", f"filter.mark.{key}", f"touch {mark}")
+    git(repository, "config", "receive.denyCurrentBranch", "updateInstead")
+    os.utime(repository / "file", (0, 0))
+    with pytest.raises(InfrastructureFault, match="refusing to update checked out branch"):
+        await append_anchor(parse_remote(str(repository)), envelope=ENVELOPE, journal=HEAD)
+    assert not mark.exists()
+
+
 async def test_commits_of_others(tmp_path: Path):
     """Commits of another form, with escapes or a digest in other places, are no anchors."""
     git(tmp_path, "init", "--bare", "-q", "remote.git")

@@ -162,8 +162,8 @@ async def test_an_open_sandbox_is_not_applied(connect: Connect, workspace: Path)
 
 
 async def test_a_read_only_sandbox_changes_nothing(connect: Connect, workspace: Path):
-    """A client can ask for less than a private copy."""
-    async with connect() as client:
+    """Where a sandbox works on the workspace itself, a client can ask for less."""
+    async with connect("--mode", "bind") as client:
         sandbox = (await client.ok("sandbox_open", read_only=True))["sandbox"]
         done = await client.ok("command_run", sandbox=sandbox, command="echo new > new.txt")
         assert done["exit_code"] != 0

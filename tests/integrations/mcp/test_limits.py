@@ -2,10 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import anyio
 import pytest
 from tests.integrations.mcp.conftest import Connect, names_in
+
+from ringfence.cli.settings import load_settings
+from ringfence.config import Effective
+from ringfence.errors import RingfenceError
+from ringfence.integrations.mcp.arguments import OpenArguments
+from ringfence.integrations.mcp.registry import SandboxRegistry, ServerOptions
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -25,6 +32,47 @@ async def test_workspaces_are_in_allowed_directories(connect: Connect, workspace
         opened = await client.ok("sandbox_open", workspace="in")
         assert opened["workspace"] == str(workspace / "inner")
         assert len((await client.ok("sandbox_list"))["sandboxes"]) == 1
+
+
+async def test_a_workspace_that_a_run_could_replace_is_refused(connect: Connect, workspace: Path):
+    """From a sandbox that works on the workspace itself, a directory in it could be exchanged for a link."""
+    (workspace / "inner").mkdir()
+    async with connect("--mode", "bind") as client:
+        await client.ok("sandbox_open")
+        for is_read_only in (False, True):
+            error = await client.refused("sandbox_open", workspace="inner", read_only=is_read_only)
+            assert "lies in" in error
+
+
+@pytest.mark.parametrize("mode", ["clone", "read_only"])
+async def test_the_directory_that_was_checked_is_opened(workspace: Path, mode: Literal["clone", "read_only"]):
+    """One that is replaced by a link afterwards is not, and neither is what the link leads to."""
+    inner, outside = workspace / "inner", workspace.parent / "outside"
+    inner.mkdir()
+    outside.mkdir()
+
+    def load(place: Path) -> Effective:
+        inner.rmdir()
+        inner.symlink_to(outside)
+        return load_settings(place, mode=mode)
+
+    async with anyio.create_task_group() as tasks:
+        registry = SandboxRegistry(ServerOptions(workspace, [workspace], load), tasks)
+        with pytest.raises(RingfenceError, match="was replaced while a sandbox was being opened"):
+            await registry.open("me", "client", OpenArguments(workspace="inner"))
+        assert registry.of("me") == []
+
+
+async def test_read_only_shows_no_more_than_the_private_copy(connect: Connect, workspace: Path):
+    """A private copy leaves out what git ignores; an argument of the client does not bring it back."""
+    for words in (["git", "init", "-q"], ["git", "config", "core.excludesFile", "/dev/null"]):
+        await anyio.run_process(words, cwd=workspace)
+    (workspace / ".gitignore").write_text(".env\n")
+    (workspace / ".env").write_text("PASSWORD=x\n")
+    async with connect() as client:
+        assert "private copy" in await client.refused("sandbox_open", read_only=True)
+        sandbox = (await client.ok("sandbox_open"))["sandbox"]
+        assert "'.env'" in await client.refused("file_read", sandbox=sandbox, path=".env")
 
 
 async def test_a_session_has_a_limit_on_sandboxes_and_processes(connect: Connect):

@@ -64,6 +64,7 @@ _ON_LOCAL = " ".join(
         "core.fsmonitor=false",
         "core.alternateRefsCommand=true",
         "receive.autogc=false",
+        "receive.denyCurrentBranch=refuse",  # else a push may update a work tree, with the filters of that repository
     )
 )
 """For the other end, if this machine runs it: the repository may be one that an agent wrote."""

@@ -44,7 +44,8 @@ class OpenArguments(ToolArguments):
         None, description="Directory on this machine to work on; default: the server's own."
     )
     read_only: bool = Field(
-        False, description="Show the workspace read-only instead of a private copy of it."
+        False,
+        description="Show the workspace read-only, where the server works on the workspace itself (mode bind).",
     )
     timeout_s: Seconds | None = Field(
         None, description="Close the sandbox after this time; at most the server's own limit."

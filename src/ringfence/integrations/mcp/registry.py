@@ -3,8 +3,10 @@
 import os
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,17 +14,22 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from ringfence.config.paths import state_dir
 from ringfence.errors import PolicyRefused, RingfenceError, UsageError
 from ringfence.escape import visible
+from ringfence.events import Emit
 from ringfence.frozen import frozen
 from ringfence.integrations.mcp.arguments import OpenArguments
 from ringfence.integrations.mcp.sandbox import ClientSandbox
 from ringfence.job.credentials import with_credentials
 from ringfence.job.interrupted_runs import recover_runs
-from ringfence.job.outcome import outcome_of
+from ringfence.job.outcome import Outcome, outcome_of
 from ringfence.job.request import CustomWork, RunRequest
 from ringfence.job.resolution import command_request
 from ringfence.job.run import JobRun
+from ringfence.sandbox import Sandbox
+from ringfence.sandbox.workspace.lock import BUSY, workspaces_above
+from ringfence.sandbox.workspace.record import load_record
 
 if TYPE_CHECKING:
     from ringfence.config import Effective
@@ -63,6 +70,7 @@ class SandboxRegistry:
         self.options = options
         self._tasks = tasks
         self._held: dict[str, ClientSandbox] = {}
+        self._applying = 0
 
     def of(self, owner: str) -> list[ClientSandbox]:
         """All sandboxes that a session opened, the oldest first; of those that have ended, the last hundred."""
@@ -91,6 +99,7 @@ class SandboxRegistry:
         """
         held = self._reserve(owner, arguments)
         try:
+            await _check_place(held.workspace)
             request, effective = await self._request(held.workspace, client, arguments)
         except BaseException:
             self._held.pop(held.handle)
@@ -117,6 +126,7 @@ class SandboxRegistry:
         for held in ended[: max(0, len(ended) - _MAX_ENDED + 1)]:
             del self._held[held.handle]
         workspace = self._workspace(arguments.workspace)
+        self._check_undisturbed(workspace)
         idle_s = min(arguments.idle_s or options.idle_s, options.idle_s)
         held = ClientSandbox(
             f"sandbox-{secrets.token_hex(16)}",
@@ -127,6 +137,36 @@ class SandboxRegistry:
         )
         self._held[held.handle] = held
         return held
+
+    def _check_undisturbed(self, workspace: Path) -> None:
+        """Refuse to open a sandbox while another call could replace a directory on the way by a link, or begins to.
+
+        Raises:
+            UsageError: A sandbox above or in the workspace is being opened, or changes are being applied.
+        """
+        opening = [each.workspace for each in self._held.values() if not each.ready.is_set()]
+        if self._applying or any(
+            workspace != each and (workspace.is_relative_to(each) or each.is_relative_to(workspace))
+            for each in opening
+        ):
+            raise UsageError(
+                f"another call changes {str(workspace)!r}, or opens a sandbox above or in it; try again when it ends"
+            )
+
+    @contextmanager
+    def applying(self) -> Iterator[None]:
+        """While changes are applied for a client, no sandbox is opened.
+
+        Raises:
+            UsageError: One is being opened.
+        """
+        if any(not each.ready.is_set() for each in self._held.values()):
+            raise UsageError("a sandbox is being opened; apply the changes when that has ended")
+        self._applying += 1
+        try:
+            yield
+        finally:
+            self._applying -= 1
 
     def _workspace(self, named: str | None) -> Path:
         """The directory to work on, without links.
@@ -164,7 +204,14 @@ class SandboxRegistry:
         limit_s = min(
             (each for each in (request.wall_clock_s, arguments.timeout_s) if each is not None), default=None
         )
-        mode = "read_only" if arguments.read_only else request.spec.mode or "clone"
+        mode = request.spec.mode or "clone"
+        if arguments.read_only and mode == "clone":
+            raise PolicyRefused(
+                "read_only would show files that git ignores, such as '.env', which a private copy leaves out; open the "
+                "sandbox without it, or start the server by `ringfence mcp --mode read_only`",
+                rule="mcp-read-only",
+            )
+        mode = "read_only" if arguments.read_only else mode
         name = visible(client, one_line=True)[:_MAX_CLIENT_CHARS]
         return (
             replace(
@@ -182,7 +229,7 @@ class SandboxRegistry:
         try:
             store = await recover_runs(log)
             async with with_credentials(request, effective, log) as complete:
-                held.job = JobRun(complete.running(held.hold), store=store)
+                held.job = JobRun(complete.running(partial(_hold, held)), store=store)
                 result = await held.job.run()
         except RingfenceError as exc:
             failure = exc
@@ -207,6 +254,46 @@ class SandboxRegistry:
             if held.job is not None and not held.over.is_set():
                 held.job.cancel()  # the work inside
                 held.job.cancel()  # and its delivery
+
+
+async def _hold(held: ClientSandbox, sandbox: Sandbox, emit: Emit) -> Outcome:
+    """Hold a sandbox that was opened on the directory that was checked, and on no other.
+
+    Raises:
+        PolicyRefused: It may be another.
+    """
+    await _check_place(held.workspace)
+    assert held.job is not None
+    if load_record(held.job.dir).workspace != str(held.workspace):
+        raise _replaced(held.workspace)
+    return await held.hold(sandbox, emit)
+
+
+async def _check_place(workspace: Path) -> None:
+    """Check that no directory on the way to a workspace is a link now, nor can be made one from inside a sandbox.
+
+    It holds before and after a sandbox is opened, and no sandbox above was opened in between: so the directory that
+    was found in an allowed one is the one that was opened.
+
+    Raises:
+        PolicyRefused: One is, or can be.
+    """
+    above = await anyio.to_thread.run_sync(workspaces_above, workspace, state_dir())
+    if above:
+        raise PolicyRefused(
+            f"{str(workspace)!r} lies in {str(above[0])!r}, on which a run works that could replace it by a link; "
+            "wait for the end of that run",
+            rule=BUSY,
+        )
+    if os.path.realpath(workspace) != str(workspace):  # noqa: ASYNC240 -- short
+        raise _replaced(workspace)
+
+
+def _replaced(workspace: Path) -> PolicyRefused:
+    return PolicyRefused(
+        f"{str(workspace)!r} was replaced while a sandbox was being opened on it; nothing was opened",
+        rule="mcp-workspace",
+    )
 
 
 def log(line: str) -> None:

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from ringfence.frozen import frozen
@@ -223,7 +224,8 @@ async def _apply(
     registry: SandboxRegistry, caller: Caller, arguments: given.SandboxArguments
 ) -> dict[str, Any]:
     held = registry.find(arguments.sandbox, caller.owner)
-    return await changes.apply(registry.options, caller.client, held)
+    with registry.applying() if registry.options.allows_apply else nullcontext():
+        return await changes.apply(registry.options, caller.client, held)
 
 
 TOOLS: Mapping[str, ToolEntry] = {

@@ -89,6 +89,17 @@ def read_holder(workspace: Path, state: Path) -> str | None:
         return dict(_held_workspaces(folder)).get(workspace)
 
 
+def workspaces_above(workspace: Path, state: Path) -> list[Path]:
+    """Return the held workspaces in which a directory lies: who works there can replace it by a link.
+
+    Raises:
+        InfrastructureFault: The locks cannot be read.
+    """
+    with _gate(state) as folder:
+        held_now = [other for other, _ in _held_workspaces(folder)]
+    return [other for other in held_now if other != workspace and workspace.is_relative_to(other)]
+
+
 @contextmanager
 def _gate(state: Path) -> Iterator[Path]:
     """Yield the directory of locks under a lock that is held only briefly."""
