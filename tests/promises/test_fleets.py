@@ -208,7 +208,7 @@ def test_remove(fleet: Fleet) -> None:
     """`job rm` forgets a job that has ended; the record of its run stays."""
     ended = fleet.does("limited")
     fleet.product.does("job rm", ended["id"])
-    assert fleet.ask("GET", f"/v1/jobs/{ended['id']}").status == 400
+    assert fleet.ask("GET", f"/v1/jobs/{ended['id']}").status == 404
     assert fleet.product("job show", ended["id"]).ends_as("usage")
     assert ended["run_id"] in fleet.product.runs()
 
@@ -361,8 +361,8 @@ def test_openapi(fleet: Fleet) -> None:
 
 
 REFUSED: dict[str, tuple[str, str, Any, int, int]] = {
-    "unknown job": ("GET", "/v1/jobs/none", None, 400, 2),
-    "unknown agent": ("POST", "/v1/agents/nobody/jobs", {}, 400, 2),
+    "unknown job": ("GET", "/v1/jobs/none", None, 404, 2),
+    "unknown agent": ("POST", "/v1/agents/nobody/jobs", {}, 404, 2),
     "unknown field": ("POST", "/v1/agents/writer/jobs", {"promt": "x"}, 422, 2),
     "wrong type": ("POST", "/v1/agents/writer/jobs", {"priority": "high"}, 422, 2),
     "unknown path": ("GET", "/v1/nothing", None, 404, 2),
