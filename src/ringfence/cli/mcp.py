@@ -84,9 +84,9 @@ def mcp(
         return
     from ringfence.integrations.mcp.http import TOKEN_VARIABLE, listen, read_tokens
 
-    os.environ.pop(TOKEN_VARIABLE, None)  # no process that this one starts needs it
     with listen(http) as listener:
         tokens = read_tokens(token_file, os.environ)
+        os.environ.pop(TOKEN_VARIABLE, None)  # no process that this one starts needs it
         anyio.run(_serve, served, (listener, tokens))
 
 

@@ -1,9 +1,10 @@
 """The server over HTTP: who may use it, and what belongs to whom."""
 
+import os
 import secrets
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio
@@ -37,16 +38,16 @@ class HttpServer:
             yield Caller(client)
 
 
-@pytest.fixture
-def server(workspace: Path, tmp_path: Path) -> Iterator[HttpServer]:
-    """Start a server on a free port."""
-    tokens = [secrets.token_hex(32), secrets.token_hex(32)]
-    file, log = tmp_path / "tokens", tmp_path / "log"
-    file.touch(mode=0o600)
-    file.write_text("\n".join(tokens))
-    arguments = ["mcp", "-C", str(workspace), "--http", "0", "--token-file", str(file)]
+@contextmanager
+def serving(
+    workspace: Path, log: Path, *arguments: str, tokens: list[str], **environment: str
+) -> Iterator[HttpServer]:
+    """Start a server on a free port, and end it."""
+    command = [COMMAND, "mcp", "-C", str(workspace), "--http", "0", *arguments]
     with log.open("wb") as stderr:
-        process = subprocess.Popen([COMMAND, *arguments], stdin=subprocess.DEVNULL, stderr=stderr)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=stderr, env={**os.environ, **environment}
+        )
     try:
         while "http://" not in log.read_text():
             assert process.poll() is None, log.read_text()
@@ -56,6 +57,25 @@ def server(workspace: Path, tmp_path: Path) -> Iterator[HttpServer]:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def server(workspace: Path, tmp_path: Path) -> Iterator[HttpServer]:
+    """A server with two tokens in a file."""
+    tokens = [secrets.token_hex(32), secrets.token_hex(32)]
+    file = tmp_path / "tokens"
+    file.touch(mode=0o600)
+    file.write_text("\n".join(tokens))
+    with serving(workspace, tmp_path / "log", "--token-file", str(file), tokens=tokens) as started:
+        yield started
+
+
+async def test_the_token_may_be_in_the_environment(workspace: Path, tmp_path: Path):
+    """A server that is started with a token in its environment serves who has it."""
+    token = secrets.token_hex(32)
+    with serving(workspace, tmp_path / "log", tokens=[token], **{TOKEN_VARIABLE: token}) as started:
+        async with started.client(0) as client:
+            assert (await client.ok("sandbox_list"))["sandboxes"] == []
 
 
 @pytest.mark.parametrize(("mode", "revision"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])

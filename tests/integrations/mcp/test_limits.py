@@ -135,7 +135,7 @@ HOSTILE: list[tuple[str, str, dict[str, Any], str]] = [
         "unknown argument",
         "command_run",
         {"command": "true", "root": True},
-        "root: the tool has no such argument; it has: ",
+        "root: the tool has no such argument; it has: sandbox, command, argv",
     ),
     ("another type", "command_run", {"command": ["true"]}, "command: Input should be a valid string"),
     ("long command", "command_run", {"command": "x" * 70_000}, "command: String should have at most 65536"),
