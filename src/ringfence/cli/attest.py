@@ -93,7 +93,7 @@ def attest(
 def verify(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="An attestation; without it, the note of --commit."),
+        typer.Argument(metavar="FILE", help="An attestation; without it, the note of --commit."),
     ] = None,
     *,
     key: Annotated[

@@ -81,7 +81,9 @@ def test_each_route_declares_one_scope(name: str):
     """There is no route without a scope; only routes that read have the scope `read`, and none of the machine's own."""
     (scope,) = _scope_of(_routes()[name])
     assert scope in SCOPES
-    is_own = any(name.endswith("/tokens") or f" /v1/{noun}" in name for noun in ("runs", "loops"))
+    is_own = any(
+        name.endswith("/tokens") or f" /v1/{noun}" in name for noun in ("runs", "loops", "apply-requests")
+    )
     assert (scope == "read") == (name.startswith("GET ") and not is_own)
 
 

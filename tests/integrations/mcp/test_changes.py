@@ -85,9 +85,13 @@ async def test_no_snapshot_is_taken_or_restored_while_something_writes(connect: 
         await client.ok("process_stop", sandbox=sandbox, process=process)
         left = "setsid sh -c 'while :; do echo x >> count; done' > /dev/null 2>&1 &"
         await client.ok("command_run", sandbox=sandbox, command=left)
-        assert "a process that a command left behind" in await client.refused(
-            "snapshot_create", sandbox=sandbox
-        )
+        for _ in range(
+            30
+        ):  # a writer that does not get to run in between is not noticed, and changes nothing
+            answer = await client.client.call_tool("snapshot_create", {"sandbox": sandbox})
+            if answer.is_error:
+                break
+        assert "a process that a command left behind" in str(answer.content)
 
 
 async def test_a_person_applies_the_changes(connect: Connect, workspace: Path):

@@ -11,16 +11,17 @@
   const isTypedIn = (part) => [...part.querySelectorAll("input[type=text], textarea")].some((each) => each.value);
   const refresh = (kinds, force = false) => {
     const parts = [...document.querySelectorAll("[data-live]")].filter((part) =>
-      (force || !isTypedIn(part)) && (!kinds || part.dataset.live.split(" ").some((kind) => kinds.has(kind))));
-    if (parts.length) loading = loading.then(() => replace(parts.map((part) => part.id)));
+      !kinds || part.dataset.live.split(" ").some((kind) => kinds.has(kind)));
+    if (parts.length) loading = loading.then(() => replace(parts.map((part) => part.id), force));
   };
-  const replace = async (ids) => {
+  const replace = async (ids, force) => {
     const response = await fetch(location.href).catch(() => null);
     if (!response?.ok) return; // the stream reports that the server is unreachable
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
     for (const id of ids) {
       const [part, now] = [document.getElementById(id), fresh.getElementById(id)];
       if (!part || !now || part.outerHTML === now.outerHTML) continue;
+      if (!force && isTypedIn(part)) continue; // only now: a person may have typed while the page was fetched
       part.replaceWith(now);
       htmx.process(now);
     }
