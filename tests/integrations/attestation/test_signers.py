@@ -36,6 +36,16 @@ async def test_ssh(tmp_path: Path, form: str):
         await signers_of(data, new_key(tmp_path, "other").with_suffix(".pub"))
 
 
+async def test_the_name_of_an_ssh_key_cannot_be_changed(tmp_path: Path):
+    """A signature whose keyid names another key counts for nobody, as the keyid is printed as the key that signed."""
+    key = new_key(tmp_path)
+    data = await make_envelope(b"payload", [parse_signer(f"ssh:{key}")])
+    (signature,) = parse_envelope(data, name="x").signatures
+    other = data.replace(signature.keyid.encode(), b"SHA256:" + b"A" * 43)
+    with pytest.raises(AuthenticationFailed):
+        await signers_of(other, key.with_suffix(".pub"))
+
+
 async def test_command(tmp_path: Path):
     """A command signs, and is trusted by its public key in PEM form."""
     key = write_keys(tmp_path, ec.generate_private_key(ec.SECP256R1()))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import anyio
 
-from ringfence.errors import AuthenticationFailed, UsageError
+from ringfence.errors import AuthenticationFailed, InfrastructureFault, UsageError
 from ringfence.frozen import frozen
 from ringfence.integrations.attestation import command_signature, ssh_signature
 from ringfence.integrations.attestation.command_signature import PemKey, parse_command, read_pem_key
@@ -104,13 +104,17 @@ class SshVerifier:
         """
         if signature.format != "sshsig":
             return None
+        blob = signature.signature_bytes
+        try:
+            is_named = ssh_signature.fingerprint(blob) == signature.keyid
+        except InfrastructureFault:
+            is_named = False
+        if not is_named:
+            return None  # the keyid is signed by nobody, and would be printed as that of the key that signed
         with tempfile.TemporaryDirectory(prefix="ringfence-signers-") as folder:
             allowed = Path(folder) / "allowed_signers"
             await anyio.Path(allowed).write_bytes(self.lines)
-            found = [
-                await ssh_signature.verify(message, signature.signature_bytes, allowed, at=moment)
-                for moment in moments
-            ]
+            found = [await ssh_signature.verify(message, blob, allowed, at=moment) for moment in moments]
         if all(principal is not None for principal in found):
             owner = "" if found[-1] == "*" else f" of {found[-1]}"
             return f"the key {signature.keyid}{owner} ({self.file})"

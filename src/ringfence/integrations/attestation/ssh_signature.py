@@ -70,7 +70,7 @@ async def sign(message: bytes, key: Path) -> SshSignature:
             "the ssh-agent (`ssh-add`)"
         )
     blob = _from_armor(done.stdout)
-    return SshSignature(blob, _fingerprint(blob))
+    return SshSignature(blob, fingerprint(blob))
 
 
 async def verify(
@@ -159,7 +159,7 @@ def _to_armor(blob: bytes) -> str:
     return "\n".join((_BEGIN, *lines, _END, ""))
 
 
-def _fingerprint(blob: bytes) -> str:
+def fingerprint(blob: bytes) -> str:
     """Return the fingerprint of a signature's public key: magic, version, then the key as a string (RFC 4251)."""
     start = len(_MAGIC) + 4
     try:
