@@ -63,7 +63,22 @@ def test_pushed_and_verified_elsewhere(product: Product) -> None:
     commit = ["git", "-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "-qam", "x"]
     subprocess.run(commit, cwd=clone, check=True)
     assert "no attestation is attached" in verify(product, tree=clone).err
-    subprocess.run(["git", "notes", "--ref=ringfence", "copy", "HEAD~", "HEAD"], cwd=clone, check=True)
+    subprocess.run(
+        [
+            "git",
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@example.org",
+            "notes",
+            "--ref=ringfence",
+            "copy",
+            "HEAD~",
+            "HEAD",
+        ],
+        cwd=clone,
+        check=True,
+    )
     ended = verify(product, tree=clone)
     assert ended.code == 3, ended
     assert "app.py" in ended.err
