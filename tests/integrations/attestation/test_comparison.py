@@ -224,16 +224,18 @@ def test_a_repository_in_the_tree_is_named(root: Path) -> None:
     assert (found.difference, found.nested) == (None, (b"lib/.git",))
 
 
-def test_a_tree_of_many_deep_directories_ends(root: Path) -> None:
-    """What lies too deep to be read is named."""
-    files, _ = list_files(root)
-    here = root
+def test_a_directory_that_cannot_be_read_is_named(repository: Path) -> None:
+    """Where git decides which files count, it is named if git tracks nothing in it; otherwise it is a difference."""
+    files, _ = list_files(repository)
+    here = repository
     for _ in range(300):
         here = here / "d"
         here.mkdir()
-    (root / "locked").mkdir(mode=0)
-    found = compare(root, files)
-    assert (found.difference, len(found.unread) > 0) == (None, True)
+    found = compare(repository, files)
+    assert (found.difference, len(found.unread)) == (None, 1)
+    strict = compare(repository, files, all_files=True).difference
+    assert strict is not None
+    assert (strict.path[:4], strict.what) == (b"d/d/", "cannot be read, or is nested too deep")
 
 
 def test_a_broken_index_is_an_error(repository: Path) -> None:

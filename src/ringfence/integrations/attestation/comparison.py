@@ -64,7 +64,7 @@ class Comparison:
     """Some files that neither the manifest lists nor git tracks."""
     untracked_count: int = 0
     unread: tuple[bytes, ...] = ()
-    """Directories that could not be read."""
+    """Some directories that could not be read, and in which git tracks no file."""
     nested: tuple[bytes, ...] = ()
     """Some entries called `.git` below the root's own, which no comparison reads."""
     absent: tuple[bytes, ...] = ()
@@ -106,12 +106,16 @@ def compare_tree(
             )
             if what is not None:
                 return Comparison(Difference(path, what))
+    unread = sorted(walk.unread)
+    for folder in unread:
+        if tracked is None or any(path.startswith(folder) for path in tracked.paths | tracked.submodules):
+            return Comparison(Difference(folder.removesuffix(b"/"), "cannot be read, or is nested too deep"))
     return Comparison(
         None,
         git_tree_id(blobs),
         tuple(untracked[:SHOWN]),
         len(untracked),
-        tuple(sorted(walk.unread)[:SHOWN]),
+        tuple(unread[:SHOWN]),
         tuple(sorted(path for path in walk.git if path != b".git")[:SHOWN]),
         _list_absent(tracked.submodules, [*known, *walk.found]) if tracked is not None else (),
     )

@@ -99,7 +99,7 @@ class SandboxRegistry:
         """
         held = self._reserve(owner, arguments)
         try:
-            await _check_place(held.workspace)
+            await _check_place(held.workspace, opened=str(held.workspace))
             request, effective = await self._request(held.workspace, client, arguments)
         except BaseException:
             self._held.pop(held.handle)
@@ -262,15 +262,17 @@ async def _hold(held: ClientSandbox, sandbox: Sandbox, emit: Emit) -> Outcome:
     Raises:
         PolicyRefused: It may be another.
     """
-    await _check_place(held.workspace)
     assert held.job is not None
-    if load_record(held.job.dir).workspace != str(held.workspace):
-        raise _replaced(held.workspace)
+    await _check_place(held.workspace, opened=load_record(held.job.dir).workspace)
     return await held.hold(sandbox, emit)
 
 
-async def _check_place(workspace: Path) -> None:
+async def _check_place(workspace: Path, *, opened: str) -> None:
     """Check that no directory on the way to a workspace is a link now, nor can be made one from inside a sandbox.
+
+    Args:
+        workspace: The directory that was found in an allowed one.
+        opened: The directory that was opened.
 
     It holds before and after a sandbox is opened, and no sandbox above was opened in between: so the directory that
     was found in an allowed one is the one that was opened.
@@ -285,15 +287,11 @@ async def _check_place(workspace: Path) -> None:
             "wait for the end of that run",
             rule=BUSY,
         )
-    if os.path.realpath(workspace) != str(workspace):  # noqa: ASYNC240 -- short
-        raise _replaced(workspace)
-
-
-def _replaced(workspace: Path) -> PolicyRefused:
-    return PolicyRefused(
-        f"{str(workspace)!r} was replaced while a sandbox was being opened on it; nothing was opened",
-        rule="mcp-workspace",
-    )
+    if {os.path.realpath(workspace), opened} != {str(workspace)}:  # noqa: ASYNC240 -- short
+        raise PolicyRefused(
+            f"{str(workspace)!r} was replaced while a sandbox was being opened on it; nothing was opened",
+            rule="mcp-workspace",
+        )
 
 
 def log(line: str) -> None:
