@@ -61,10 +61,10 @@ _SYSTEM_PATH = (
 
 
 def host_program(name: str) -> str:
-    """Where a program of the system is. PATH is not asked: an activated venv puts the workspace on it.
+    """Return the path of a program of the system. PATH is not used, because an activated venv puts the workspace on it.
 
     Raises:
-        InfrastructureFault: There is none that belongs to root and that nobody else can write.
+        InfrastructureFault: No such program belongs to root and can be written by root alone.
     """
     for folder in map(Path, _SYSTEM_PATH):
         found = folder / name
@@ -96,7 +96,7 @@ def _setpriv() -> str | None:
 
 
 def _as_user(words: tuple[str, ...], user: int, group: int | None) -> tuple[str, ...] | None:
-    """The command that becomes another user's by itself; None where there is none for that."""
+    """Return the command that runs as another user; None if the machine has no `setpriv`."""
     program = _setpriv()
     if program is None:
         return None
@@ -180,7 +180,7 @@ async def run_process(
         with anyio.CancelScope(shield=True):
             await kill_group(process)
         if not is_over:
-            # It may have ended before; whoever it left behind holds its pipes, and so its group is still there.
+            # The process may have ended; processes that it left behind hold its pipes, so their group still exists.
             _signal_group(process.pid, signal.SIGKILL)
     return ProcessResult(
         argv=words,
@@ -226,7 +226,7 @@ async def start_process(
         # Python copies this process, with all the pages of its memory, for a child that it is to give another user.
         words, user, group = taking_it, None, None
     try:
-        # A start that is cancelled halfway would leave a process that nobody has a handle on.
+        # A start that is cancelled halfway would leave a process without a handle.
         with anyio.CancelScope(shield=True):
             process = await anyio.open_process(
                 words,

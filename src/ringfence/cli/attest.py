@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ringfence.cli.options import AllOption, CertificateOption, JsonOption, RunArgument, SignWithOption
+from ringfence.cli.options import (
+    AllOption,
+    AnchorOption,
+    CertificateOption,
+    JsonOption,
+    RunArgument,
+    SignWithOption,
+)
 from ringfence.cli.output import note, print_answer
 from ringfence.cli.settings import check_file
 from ringfence.errors import UsageError
@@ -35,14 +42,7 @@ def attest(
         bool, typer.Option("--with-prompt", help="State the text of the prompt, not only its SHA-256.")
     ] = False,
     sign_with: SignWithOption = None,
-    anchor: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--anchor",
-            metavar="ANCHOR",
-            help="Where its digest is kept: git:REMOTE[#REF], or tsa:URL of a time-stamp server; repeatable.",
-        ),
-    ] = None,
+    anchor: AnchorOption = None,
     tsa_certificate: CertificateOption = None,
     attach: Annotated[
         str | None,

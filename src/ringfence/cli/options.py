@@ -258,6 +258,14 @@ SignWithOption = Annotated[
         help="ssh:KEYFILE, command:PROGRAM ARGUMENTS, or journal (the default); repeatable.",
     ),
 ]
+AnchorOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--anchor",
+        metavar="ANCHOR",
+        help="Where its digest is kept: git:REMOTE[#REF], or tsa:URL of a time-stamp server; repeatable.",
+    ),
+]
 CertificateOption = Annotated[
     Path | None,
     typer.Option(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringfence.cli.options import CertificateOption, JsonOption, SignWithOption
+from ringfence.cli.options import AnchorOption, CertificateOption, JsonOption, SignWithOption
 from ringfence.escape import safe_json
 
 if TYPE_CHECKING:
@@ -18,14 +18,7 @@ def attest(
     ] = None,
     *,
     sign_with: SignWithOption = None,
-    anchor: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--anchor",
-            metavar="ANCHOR",
-            help="git:REMOTE[#REF], or tsa:URL of a time-stamp server; repeatable.",
-        ),
-    ] = None,
+    anchor: AnchorOption = None,
     tsa_certificate: CertificateOption = None,
     push: Annotated[
         str | None,

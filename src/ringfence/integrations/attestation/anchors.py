@@ -95,24 +95,21 @@ async def add_anchors(
     *,
     journal: str,
     certificates: Path | None,
-    known: Anchors | None = None,
 ) -> Anchors:
-    """Anchor an envelope, and return its anchors, those that it had included.
+    """Anchor an envelope, and return its anchors.
 
     Args:
         names: Values of `--anchor`: `git:REMOTE[#REF]` or `tsa:URL`. All are parsed before the first is used.
         envelope: The envelope's file.
         journal: The head of the journal, in hexadecimal.
         certificates: The authorities of time-stamp servers.
-        known: The anchors that it has.
 
     Raises:
         UsageError: A name is not that of an anchor, or a time-stamp server is named without its authority.
         InfrastructureFault: A remote or server refused, or cannot be reached.
     """
     targets = [parse_anchor(name) for name in names]
-    before = list(known.anchors) if known is not None else []
-    if len(targets) + len(before) > MAX_ANCHORS:
+    if len(targets) > MAX_ANCHORS:
         raise UsageError(f"an envelope has {MAX_ANCHORS} anchors at most; name fewer")
     if certificates is None and not all(isinstance(target, GitRemote) for target in targets):
         raise UsageError(
@@ -128,7 +125,7 @@ async def add_anchors(
         else:
             stamped = await request_timestamp(envelope, target, authorities)
             made.append(TimestampRecord(server=target, response=stamped.response))
-    return Anchors(envelope=f"sha256:{digest_envelope(envelope)}", anchors=[*before, *made])
+    return Anchors(envelope=f"sha256:{digest_envelope(envelope)}", anchors=made)
 
 
 def parse_anchor(name: str) -> GitRemote | str:

@@ -12,7 +12,6 @@ RSA 2048-8192  PSS over SHA-256, MGF1 with SHA-256, a salt of any length
 
 import os
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +59,6 @@ async def sign(
     words: tuple[str, ...],
     *,
     timeout_s: float = _SIGN_S,
-    env: Mapping[str, str] | None = None,
 ) -> bytes:
     """Return the signature that a command makes of a message.
 
@@ -68,7 +66,6 @@ async def sign(
         message: The bytes that the command reads from stdin.
         words: From `parse_command`.
         timeout_s: Then the command is ended.
-        env: Its environment; None is ours.
 
     Raises:
         InfrastructureFault: The command failed, hung, or printed no signature; the text has the end of its stderr.
@@ -77,7 +74,6 @@ async def sign(
         words,
         stdin=message,
         cwd=Path("/"),  # nothing of the directory that an agent worked in has an effect on it
-        env=env,
         timeout_s=timeout_s,
         output_limit_bytes=_ERROR_BYTES,
         stop_at_limit=True,

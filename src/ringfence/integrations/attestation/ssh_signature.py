@@ -78,7 +78,6 @@ async def verify(
     blob: bytes,
     allowed_signers: Path,
     *,
-    identity: str | None = None,
     at: datetime | None = None,
 ) -> str | None:
     """Return the principal who signed a message; None if the file allows no such signature.
@@ -87,7 +86,6 @@ async def verify(
         message: The message.
         blob: The signature, from anybody.
         allowed_signers: Who may sign; a file that whoever wrote the message cannot write.
-        identity: The only principal that may have signed; None: each principal of the file.
         at: The time at which the key has to be valid; None is now.
 
     Raises:
@@ -102,8 +100,7 @@ async def verify(
         file = Path(folder) / "signature"
         file.write_text(_to_armor(blob))
         common = ("-f", str(allowed_signers), "-s", str(file), "-O", time)
-        principals = [identity] if identity is not None else await _find_principals(*common)
-        for principal in principals[:_MAX_PRINCIPALS]:
+        for principal in (await _find_principals(*common))[:_MAX_PRINCIPALS]:
             words = ("-Y", "verify", *common, "-n", NAMESPACE, "-I", principal)
             if (await _run(*words, stdin=message)).ok:
                 return principal
