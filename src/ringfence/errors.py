@@ -114,6 +114,7 @@ _RAISE = {
     "memory": "raise it with --memory",
     "pids": "raise it with --pids",
     "disk": "raise it with --disk",
+    "record": "raise it with `ringfence mcp --max-record`",
     "files": "reduce the number of files in the workspace",
     "output_bytes": "the agent's program printed too much; split the task",
     "output_lines": "the agent's program printed too much; split the task",

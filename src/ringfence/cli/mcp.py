@@ -9,7 +9,7 @@ import typer
 
 from ringfence.cli import options
 from ringfence.cli.options import takes_settings
-from ringfence.cli.settings import check_directory, duration_of, load_settings, warn_about
+from ringfence.cli.settings import check_directory, duration_of, load_settings, size_of, warn_about
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ def mcp(
     max_processes: Annotated[
         int, typer.Option("--max-processes", min=1, max=100, metavar="N", help="Processes per sandbox.")
     ] = 16,
+    max_record: Annotated[
+        str,
+        typer.Option("--max-record", metavar="SIZE", help="End a sandbox whose record grows beyond this."),
+    ] = "256m",
     idle: Annotated[
         str, typer.Option("--idle", metavar="TIME", help="Close a sandbox after this time without a call.")
     ] = "30m",
@@ -74,6 +78,7 @@ def mcp(
         load=partial(load_settings, **settings),
         max_sandboxes=max_sandboxes,
         max_processes=max_processes,
+        max_record_bytes=size_of("--max-record", max_record),
         idle_s=duration_of("--idle", idle),
         allows_apply=allow_apply,
     )

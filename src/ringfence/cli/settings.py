@@ -166,6 +166,20 @@ def wait_of(text: str) -> float:
     return 0.0 if text.strip() == "0" else duration_of("--wait", text)
 
 
+def size_of(option: str, text: str) -> int:
+    """Parse an option's value as bytes.
+
+    Raises:
+        UsageError: The text is not a size.
+    """
+    from ringfence.config.units import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError as exc:
+        raise UsageError(f"{option}: {exc}") from exc
+
+
 def duration_of(option: str, text: str) -> float:
     """Parse an option's value as seconds.
 

@@ -99,6 +99,19 @@ async def test_a_client_can_only_shorten_the_time_limit(connect: Connect):
     assert "the time limit of 3s was reached" in listed["reason"]
 
 
+async def test_a_sandbox_whose_record_is_full_ends(connect: Connect):
+    """A client cannot fill the disk with records: the sandbox ends by its limit, and what it changed is kept."""
+    async with connect("--max-record", "1m") as client:
+        sandbox = (await client.ok("sandbox_open"))["sandbox"]
+        await client.ok("file_write", sandbox=sandbox, path="new.txt", text="x" * 600_000)
+        assert "its record is full" in await client.refused(
+            "file_write", sandbox=sandbox, path="new.txt", text="y" * 600_000
+        )
+        closed = await client.ok("sandbox_close", sandbox=sandbox)
+        assert "limit 'record' reached" in closed["reason"]
+        assert closed["files_changed"] == 1
+
+
 async def test_an_idle_sandbox_is_closed(connect: Connect):
     """Without calls a sandbox ends by itself; a running process is no call."""
     async with connect("--idle", "1s") as client:

@@ -53,6 +53,8 @@ class ServerOptions:
     """Open sandboxes of one session."""
     max_processes: int = 16
     """Running processes of one sandbox."""
+    max_record_bytes: int = 256 * 1024**2
+    """What is recorded of the calls and processes of one sandbox."""
     idle_s: float = 1800.0
     allows_apply: bool = False
     """Whether a client may apply changes to the workspace itself, without a person."""
@@ -134,6 +136,7 @@ class SandboxRegistry:
             workspace,
             idle_s=idle_s,
             max_processes=options.max_processes,
+            max_record_bytes=options.max_record_bytes,
         )
         self._held[held.handle] = held
         return held

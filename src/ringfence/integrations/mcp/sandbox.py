@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ringfence.config.units import format_duration
-from ringfence.errors import RingfenceError, SandboxDied, UsageError
+from ringfence.errors import LimitReached, RingfenceError, SandboxDied, UsageError
 from ringfence.escape import safe_json
 from ringfence.events import Emit, ToolCalled, ToolReturned
 from ringfence.integrations.mcp.process import ClientProcess
@@ -41,10 +41,18 @@ class ClientSandbox:
         workspace: The directory it works on.
         idle_s: It is closed after this time without a call.
         max_processes: How many processes may run in it at once.
+        max_record_bytes: How much of its calls and processes is recorded; then it ends.
     """
 
     def __init__(
-        self, handle: str, owner: str, workspace: Path, *, idle_s: float, max_processes: int
+        self,
+        handle: str,
+        owner: str,
+        workspace: Path,
+        *,
+        idle_s: float,
+        max_processes: int,
+        max_record_bytes: int,
     ) -> None:
         self.handle = handle
         self.owner = owner
@@ -64,6 +72,8 @@ class ClientSandbox:
         """Ids of the snapshots that the client took, by name."""
         self._idle_s = idle_s
         self._max_processes = max_processes
+        self._max_record_bytes = max_record_bytes
+        self._record_bytes = 0
         self._sandbox: Sandbox | None = None
         self._emit: Emit | None = None
         self._tasks: TaskGroup | None = None
@@ -82,6 +92,7 @@ class ClientSandbox:
 
         Raises:
             SandboxDied: It ended by itself.
+            LimitReached: Its record is full.
         """
         self._sandbox, self._emit = sandbox, emit
         self._last_used = time.monotonic()
@@ -107,6 +118,8 @@ class ClientSandbox:
             self._tasks = None
         if isinstance(died, SandboxDied):
             raise died
+        if self._record_bytes > self._max_record_bytes:
+            raise LimitReached("record", allowed=self._max_record_bytes, used=self._record_bytes)
         return Outcome(JobState.UNVERIFIED, self._close_reason)
 
     async def _watch_idleness(self) -> None:
@@ -116,6 +129,12 @@ class ClientSandbox:
                 self.close(f"no call used it for {format_duration(self._idle_s)}")
                 return
             await anyio.sleep(left_s)
+
+    def _count_record(self, size: int) -> None:
+        """Count what is recorded, and close the sandbox once that is too much: a client decides how much it sends."""
+        self._record_bytes += size
+        if self._record_bytes > self._max_record_bytes:
+            self.close("its record is full")
 
     async def _end_calls(self) -> None:
         """Cancel the calls under way, and wait until each has recorded its end."""
@@ -184,6 +203,7 @@ class ClientSandbox:
         self._calls.add(scope)
         content, is_error, result = "the call was cancelled", True, None
         try:
+            self._count_record(len(safe_json(arguments)))
             await emit(ToolCalled(call_id=call_id, tool=tool, arguments=arguments))
             try:
                 with scope:
@@ -195,6 +215,7 @@ class ClientSandbox:
             finally:
                 with anyio.CancelScope(shield=True):
                     duration_ms = round((time.monotonic() - began) * 1000, 3)
+                    self._count_record(len(content))
                     await emit(
                         ToolReturned(
                             call_id=call_id,
@@ -284,8 +305,9 @@ class ClientSandbox:
             process.started.set()
             if process.is_started:
                 with anyio.CancelScope(shield=True):
-                    end = process.end or _KILLED
-                    await emit(command_ended(sandbox, process.argv, end, text_of(process.recorded), ""))
+                    end, output = process.end or _KILLED, text_of(process.recorded)
+                    self._count_record(len(output))
+                    await emit(command_ended(sandbox, process.argv, end, output, ""))
 
     def process(self, handle: str) -> ClientProcess:
         """Find a process.
