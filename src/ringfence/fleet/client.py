@@ -230,7 +230,10 @@ class FleetClient:
                 raise InfrastructureFault(
                     f"the server {self.server.url!r} does not answer: {exc}; check the address and that it runs"
                 ) from exc
-            if isinstance(exc, FileNotFoundError | ConnectionRefusedError):
+            if isinstance(exc, FileNotFoundError | ConnectionRefusedError) or (
+                # A daemon that is dying takes connections for a moment, and never answers them.
+                isinstance(exc, ConnectionResetError) and method == "GET" and not self.is_up()
+            ):
                 raise NoDaemon from exc
             raise InfrastructureFault(
                 f"the daemon's socket {str(self._path)!r} cannot be used: {exc}; see `ringfence fleet status`"

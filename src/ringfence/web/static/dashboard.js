@@ -21,7 +21,8 @@
     for (const id of ids) {
       const [part, now] = [document.getElementById(id), fresh.getElementById(id)];
       if (!part || !now || part.outerHTML === now.outerHTML) continue;
-      if (!force && isTypedIn(part)) continue; // only now: a person may have typed while the page was fetched
+      // Only now: while the page was fetched, a person may have typed, or sent a form, whose answer htmx shows by the part.
+      if ((!force && isTypedIn(part)) || part.querySelector(".htmx-request")) continue;
       part.replaceWith(now);
       htmx.process(now);
     }
