@@ -25,6 +25,7 @@ from ringfence.job.store import JobStore
 from ringfence.journal import run_dir
 from ringfence.sandbox import Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.policy import effective_policy
+from ringfence.sandbox.registry import traits_of
 
 if TYPE_CHECKING:
     from ringfence.egress.gate import Gate
@@ -164,7 +165,8 @@ class Sandboxes:
     ) -> AbstractAsyncContextManager[Sandbox]:
         request = self.request
         is_first = purpose not in ("export", "verify")
-        if request.pool is None or not self.is_fence or not is_first or placement.upload != "none":
+        can_be_warm = placement.upload == "none" or traits_of(spec).has_adoptable_volumes
+        if request.pool is None or not self.is_fence or not is_first or not can_be_warm:
             return Sandbox.start(spec, placement=placement, sandbox_id=sandbox_id, run_id=self.job_id)
         from ringfence.sandbox.pool.pool import Pool
 

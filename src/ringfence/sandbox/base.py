@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal
 
 from anyio.abc import ByteStream
 
-from ringfence.errors import DeathReason, SandboxStartFailed
+from ringfence.errors import DeathReason, InfrastructureFault, SandboxStartFailed
 from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
@@ -226,6 +226,8 @@ class Traits:
     """Which of `memory`, `cpus` and `pids` the kernel would not enforce, and why."""
     image_id: str | None = None
     """The id of the image that the spec names now; None if it was not looked up or is unknown, or without images."""
+    has_adoptable_volumes: bool = False
+    """Whether another process can take over a volume, so that sandboxes with uploaded workspaces can be kept warm."""
 
     @property
     def sees_host_files(self) -> bool:
@@ -277,6 +279,17 @@ class Backend(ABC):
             SandboxStartFailed: It cannot be made.
         """
         raise SandboxStartFailed(f"backend {self.name!r} sees this machine's files, and makes no volumes")
+
+    async def adopt_volume(self, launch: Launch) -> Volume:  # noqa: ARG002 -- for others
+        """Take over the volume that another process made for the same sandbox; from now on the caller owns it.
+
+        Args:
+            launch: As it was for `make_volume`.
+
+        Raises:
+            InfrastructureFault: It is gone, or cannot be reached.
+        """
+        raise InfrastructureFault(f"volumes of backend {self.name!r} belong to the process that made them")
 
     async def remove_leftovers(
         self,

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,10 +22,11 @@ from ringfence.background_tasks import background_tasks
 from ringfence.config.paths import state_dir
 from ringfence.errors import InfrastructureFault, RingfenceError, SandboxError
 from ringfence.frozen import frozen
-from ringfence.sandbox.base import Placement, Usage
+from ringfence.sandbox.base import Launch, Placement, Usage
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.pool.counts import Counts, count, read_counts
 from ringfence.sandbox.pool.skeleton import Shape, fits, hand_over, make_skeleton, shape_of
+from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.registry import examine, get_backend
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.spec import SandboxSpec
@@ -37,6 +39,7 @@ from ringfence.sandbox.supervisor.directory import (
     remove_remnants,
 )
 from ringfence.sandbox.supervisor.launcher import start_supervisor
+from ringfence.sandbox.workspace.upload import Upload, uploaded_to
 
 _MODULE = "ringfence.sandbox.pool.supervisor"
 _TAKEN = "taken"
@@ -117,14 +120,18 @@ class Pool:
                 continue
             async with AsyncExitStack() as trial:
                 try:
-                    warm = _adopted(directory, state, spec, placement)
+                    upload = await _uploaded(directory, state, spec, placement, trial)
+                    warm = _adopted(directory, state, spec, placement, upload)
                     sandbox = await trial.enter_async_context(warm)
                     await sandbox.ping(timeout_s=_PROBE_S)
-                    is_fit = await anyio.to_thread.run_sync(fits, directory.path, run_dir)
+                    is_fit = upload is not None or await anyio.to_thread.run_sync(
+                        fits, directory.path, run_dir
+                    )
                 except SandboxError:
                     is_fit = False
                 if is_fit:
-                    await anyio.to_thread.run_sync(hand_over, directory.path, run_dir)
+                    if upload is None:
+                        await anyio.to_thread.run_sync(hand_over, directory.path, run_dir)
                     stack.push_async_exit(trial.pop_all())
                     return sandbox
             count(self._folder, "stale")
@@ -158,7 +165,9 @@ class Pool:
         directory = SandboxDirectory(self._folder / f"{shape.key}-{uuid4().hex[:8]}")
         lock = directory.claim()
         try:
-            own = await anyio.to_thread.run_sync(make_skeleton, placement, run_dir, directory.path)
+            own = placement
+            if placement.upload == "none":
+                own = await anyio.to_thread.run_sync(make_skeleton, placement, run_dir, directory.path)
         except BaseException:
             os.close(lock)
             directory.remove()
@@ -254,9 +263,36 @@ def _state_of(directory: SandboxDirectory) -> SupervisorState | None:
         return None  # of another version: it ends when it reaches its age limit
 
 
+async def _uploaded(
+    directory: SandboxDirectory,
+    state: SupervisorState,
+    spec: SandboxSpec,
+    placement: Placement,
+    stack: AsyncExitStack,
+) -> Upload | None:
+    """Upload a run's workspace to the volume of a warm sandbox, which is entered on `stack`; None if it is mounted.
+
+    Raises:
+        SandboxError: It is no longer available.
+    """
+    if placement.upload == "none":
+        return None
+    launch = Launch(state.sandbox_id, spec, placement, guest_arguments())
+    try:
+        volume = await get_backend(state.facts.backend).adopt_volume(launch)
+        return await stack.enter_async_context(uploaded_to(volume, launch))
+    except InfrastructureFault as exc:
+        await end_sandbox(directory)
+        raise SandboxError(f"the volume of sandbox {state.sandbox_id} cannot be taken over: {exc}") from exc
+
+
 @asynccontextmanager
 async def _adopted(
-    directory: SandboxDirectory, state: SupervisorState, spec: SandboxSpec, placement: Placement
+    directory: SandboxDirectory,
+    state: SupervisorState,
+    spec: SandboxSpec,
+    placement: Placement,
+    upload: Upload | None,
 ) -> AsyncIterator[Sandbox]:
     """Connect to a warm sandbox as the run's own; it is dead when the context is left.
 
@@ -268,13 +304,17 @@ async def _adopted(
         await stream.send(frames.encode_frame(ADOPT))
     except (OSError, *LOST) as exc:
         raise SandboxError(f"no supervisor answers in {str(directory.path)!r}: {exc}") from exc
+    fence = WarmFence(stream, directory, state)
+    if upload is not None:
+        fence.facts = replace(fence.facts, notes=(*fence.facts.notes, *upload.notes))
     sandbox = Sandbox(
-        WarmFence(stream, directory, state),
+        fence,
         spec,
         placement,
         sandbox_id=state.sandbox_id,
         chosen_because=f"{state.chosen_because}; warm from the pool, {state.age_s:.0f} s old",
         peer="running guest",
+        upload=upload,
     )
     async with sandbox.running():
         yield sandbox

@@ -93,7 +93,9 @@ def shape_of(spec: SandboxSpec, placement: Placement, run_dir: Path, *, image_id
 
 
 def _mounts(placement: Placement) -> Iterator[BindMount]:
-    """All mounts of a placement, in order."""
+    """All mounts of a placement, in order; none of a workspace that is uploaded."""
+    if placement.upload != "none":
+        return
     if placement.workspace is not None and placement.workspace_source is not None:
         yield BindMount(placement.workspace_source, placement.workspace, placement.workspace_read_only)
     yield from placement.mounts

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from anyio.abc import SocketStream
 from ringfence.config.paths import state_dir
 from ringfence.descriptor_stream import DescriptorStream, descriptor_stream
 from ringfence.errors import RingfenceError
-from ringfence.sandbox.base import EndReason, Fence, Launch
+from ringfence.sandbox.base import Backend, EndReason, Fence, Launch
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.policy import Surroundings, check_spec
 from ringfence.sandbox.pool.counts import count
@@ -66,7 +66,26 @@ async def _supervise(order: Mapping[str, Any], directory: SandboxDirectory) -> N
     spec, placement, sandbox_id = order["spec"], order["placement"], order["sandbox_id"]
     check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
     backend, why = await choose_backend(spec)
-    fence = await backend.start(Launch(sandbox_id, spec, placement, guest_arguments()))
+    launch = Launch(sandbox_id, spec, placement, guest_arguments())
+    if placement.upload == "none":
+        await _serve(backend, launch, why, directory, order["max_age_s"])
+        return
+    volume, is_adopted = await backend.make_volume(launch), False
+    try:
+        started = replace(launch, volume=volume)
+        is_adopted = await _serve(backend, started, why, directory, order["max_age_s"])
+    finally:
+        if not is_adopted:  # else the run has taken over the volume, too, and downloads what is in it
+            with anyio.move_on_after(_KILL_S, shield=True):
+                await volume.remove()
+
+
+async def _serve(
+    backend: Backend, launch: Launch, why: str, directory: SandboxDirectory, max_age_s: float
+) -> bool:
+    """Start the sandbox, and serve it until it ends or reaches its age limit; return whether a run has adopted it."""
+    sandbox_id, spec, placement = launch.sandbox_id, launch.spec, launch.placement
+    fence = await backend.start(launch)
     try:
         hello = await _greet(fence, spec, sandbox_id)
         state = SupervisorState(
@@ -80,7 +99,7 @@ async def _supervise(order: Mapping[str, Any], directory: SandboxDirectory) -> N
             directory_inside=str(placement.workspace or fence.facts.home),
             workspace=None if placement.workspace is None else str(placement.workspace),
         )
-        await _WarmSandbox(directory, state, fence, hello).serve(order["max_age_s"])
+        return await _WarmSandbox(directory, state, fence, hello).serve(max_age_s)
     finally:
         with anyio.move_on_after(_KILL_S, shield=True):
             await fence.kill()
@@ -110,8 +129,12 @@ class _WarmSandbox:
         self._adopted = anyio.Event()
         self._serving = anyio.CancelScope()
 
-    async def serve(self, max_age_s: float) -> None:
-        """Wait for a run, and serve it until either side ends; give up after `max_age_s` without a run."""
+    async def serve(self, max_age_s: float) -> bool:
+        """Wait for a run, and serve it until either side ends; give up after `max_age_s` without a run.
+
+        Returns:
+            Whether a run has adopted it.
+        """
         listener = await self._directory.listen()
         self._directory.write_state(self._state)  # from now on a run may adopt it
         with self._serving:
@@ -124,6 +147,7 @@ class _WarmSandbox:
                     async with self._run:
                         await self._pass_bytes(self._run)
                 self._serving.cancel()
+        return self._adopted.is_set()
 
     async def _wait_for_run(self) -> None:
         async with anyio.create_task_group() as tasks:

@@ -83,7 +83,17 @@ async def uploaded(backend: Backend, launch: Launch) -> AsyncIterator[Upload]:
         PolicyRefused, SandboxStartFailed: As `Backend.make_volume`.
         InfrastructureFault: The workspace cannot be read, is too large, or did not arrive.
     """
-    volume = await backend.make_volume(launch)
+    async with uploaded_to(await backend.make_volume(launch), launch) as upload:
+        yield upload
+
+
+@asynccontextmanager
+async def uploaded_to(volume: Volume, launch: Launch) -> AsyncIterator[Upload]:
+    """Upload the workspace of a launch to an empty volume; remove the volume when the context is left.
+
+    Raises:
+        InfrastructureFault: As `uploaded`.
+    """
     try:
         with _spool() as file:
             packed = await _pack(launch.placement, file, volume)
