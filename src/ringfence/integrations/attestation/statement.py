@@ -9,9 +9,8 @@ https://github.com/in-toto/attestation/blob/v1.1.0/spec/predicates/test-result.m
 bytes that were signed. A field that this version does not know is an error, because it may limit what the others say.
 """
 
-import json
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -24,6 +23,7 @@ from ringfence.integrations.attestation.manifest import (
     decode_gap,
     digest_files,
 )
+from ringfence.strict_json import STRICT_DECODER
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:ringfence:attestation:run:v1"
@@ -262,7 +262,7 @@ def parse_statement(payload: bytes, *, name: str) -> Statement:
         # The typed parser comes first: it never builds values that a statement cannot have.
         statement = msgspec.json.decode(payload, type=Statement)
         _check_statement(statement)
-        json.loads(payload.decode("utf-8"), object_pairs_hook=_unique)
+        STRICT_DECODER.decode(payload.decode("utf-8"))
     except (ValueError, RecursionError) as exc:
         raise ConfigurationError(
             f"the statement in {name!r} cannot be used: {exc}; use the version of ringfence that wrote it"
@@ -285,9 +285,3 @@ def _check_statement(statement: Statement) -> None:
     found = statement.digest_of(MANIFEST)
     if found is None or found.sha256 != digest_files(files):
         raise ValueError("the digest of its manifest is not that of its files")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse a key that occurs twice in one object: parsers differ in which of the two counts."""
-    if len({key for key, _ in pairs}) < len(pairs):
-        raise ValueError("an object has a key twice")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from ringfence.errors import ConfigurationError
+from ringfence.strict_json import STRICT_DECODER
 
 LIMIT_BYTES: Final = 1024 * 1024
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -115,9 +116,7 @@ class JsonFile:
 
     def _parse(self, content: bytes) -> dict[str, Any]:
         try:
-            document = json.loads(
-                content.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant
-            )
+            document = STRICT_DECODER.decode(content.decode())
         except json.JSONDecodeError as exc:
             raise ConfigurationError(
                 f"it is not JSON: {exc.msg}; correct it", file=self.path, line=exc.lineno, column=exc.colno
@@ -131,17 +130,3 @@ class JsonFile:
 
     def _refuse(self, problem: str, cause: Exception | None = None) -> NoReturn:
         raise ConfigurationError(problem, file=self.path) from cause
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse an object that names a key twice: programs differ in which one counts."""
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"the key {name[:80]!r} occurs twice in one object")
-        found[name] = value
-    return found
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")

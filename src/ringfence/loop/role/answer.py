@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from ringfence.errors import Unparseable
 from ringfence.loop.role.blocks import plain
+from ringfence.strict_json import STRICT_DECODER
 
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1_000)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, max_length=20_000)]
@@ -147,14 +148,13 @@ def _objects(role: str, text: str, *, is_strict: bool) -> tuple[list[dict[str, A
     """Return all outermost objects, and the text without them."""
     if len(text) > _TEXT_CHARS:
         raise Unparseable(role, f"the text has {len(text)} characters, and {_TEXT_CHARS} are looked at")
-    decoder = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_refuse_constant)
     found: list[dict[str, Any]] = []
     rest: list[str] = []
     position = decoded = 0
     while (start := text.find("{", position)) >= 0:
         rest.append(text[position:start])
         try:
-            value, position = decoder.raw_decode(text, start)
+            value, position = STRICT_DECODER.raw_decode(text, start)
             found.append(value)
             decoded += position - start
         except json.JSONDecodeError as exc:
@@ -169,17 +169,6 @@ def _objects(role: str, text: str, *, is_strict: bool) -> tuple[list[dict[str, A
             raise Unparseable(role, "it has too many objects that are broken off")
     rest.append(text[position:])
     return found, "".join(rest)
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a property is there twice")
-    return found
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def _shown(text: str) -> str:
