@@ -57,7 +57,10 @@ class TrustedKey:
         if self.valid_after is not None and moment < self.valid_after:
             return f"is valid only after {_shown(self.valid_after)}"
         if self.valid_before is not None and moment > self.valid_before:
-            return f"expired at {_shown(self.valid_before)}"
+            return (
+                f"expired at {_shown(self.valid_before)}; a time stamp from before (--anchor tsa:URL when it is made) "
+                "proves that it was signed in time"
+            )
         return None
 
 
