@@ -160,7 +160,7 @@ class SandboxStartFailed(SandboxError):
     exit_code = ExitCode.SANDBOX_START
 
 
-DeathReason = Literal["memory", "killed", "protocol", "exited", "ttl", "engine"]
+DeathReason = Literal["memory", "killed", "protocol", "exited", "ttl", "engine", "evicted", "node_lost"]
 
 
 class SandboxDied(SandboxError):
@@ -171,7 +171,8 @@ class SandboxDied(SandboxError):
         sandbox_id: Which sandbox.
         reason: `memory` (the limit killed it), `killed` (a signal from outside), `protocol` (the guest broke
             the protocol and was killed by us), `exited` (the guest ended by itself), `ttl` (its time was up),
-            `engine` (the container engine is gone).
+            `engine` (the container engine or cluster is gone), `evicted` (its node evicted the pod), `node_lost`
+            (the node does not answer, or was shut down).
     """
 
     exit_code = ExitCode.INFRASTRUCTURE

@@ -16,6 +16,7 @@ from pydantic import (
 from ringfence.config.egress import Egress, ProviderTool
 from ringfence.config.engine_access import EngineAct, check_label
 from ringfence.config.forward import Forward, check_forwards, read_forward
+from ringfence.config.kubernetes import KubernetesPods
 from ringfence.config.names import (
     BackendName,
     PermissionMode,
@@ -94,13 +95,16 @@ class SandboxSettings(_Section):
     digest_only: bool = False
     """Refuse images that are not pinned by digest."""
     engine: Text | None = None
-    """The container engine: an address (unix://, tcp://, ssh://) or a docker context. null: it is searched."""
+    """The container engine: an address (unix://, tcp://, ssh://) or a docker context; for Kubernetes a kubeconfig's
+    context. null: it is searched."""
     runtime: Text | None = None
-    """OCI runtime of the engine, such as `runsc`. null: the backend's own."""
+    """OCI runtime of the engine, such as `runsc`; for Kubernetes a RuntimeClass. null: the backend's own."""
+    kubernetes: KubernetesPods = KubernetesPods()
+    """Pods of the backend `kubernetes`."""
     network: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")] = "none"
     """`none`: the sandbox has no network interface, and `egress.allow` and `sandbox.forward` work all the same, because
     they go through the gate. With `unsafe: [network]` an engine's `bridge` or named network, which rules of `egress` do
-    not restrict."""
+    not restrict; for Kubernetes `unenforced`, which accepts a cluster that does not enforce its NetworkPolicies."""
     labels: dict[Text, Annotated[str, AfterValidator(text)]] = Field(default_factory=dict)
     """Labels of containers, besides ringfence's own."""
     tmp_exec: bool = False

@@ -8,7 +8,7 @@ RuntimeName = Literal["api", "claude-cli", "claude-sdk", "codex-cli"]
 _SHORT_NAMES = {"claude": "claude-cli", "codex": "codex-cli"}
 RUNTIME_NAMES = ("api", "claude", "claude-sdk", "codex", *_SHORT_NAMES.values())
 """All names that are accepted, the preferred ones first."""
-BackendName = Literal["auto", "bubblewrap", "docker", "podman", "gvisor", "host"]
+BackendName = Literal["auto", "bubblewrap", "docker", "podman", "gvisor", "kubernetes", "host"]
 """`auto`, and the names of the backends of `sandbox.registry`."""
 _SCRIPTED = "scripted"
 PermissionMode = Literal["bypass", "accept_edits", "plan", "deny"]

@@ -85,6 +85,7 @@ TABLE: Mapping[str, Restriction] = {
     # Another engine may be another machine, and another runtime is another fence.
     "sandbox.engine": _NOTHING,
     "sandbox.runtime": _NOTHING,
+    "sandbox.kubernetes": _NOTHING,
     "sandbox.network": Restriction(_only("none"), "`none`"),
     "sandbox.labels": _NOTHING,
     "sandbox.tmp_exec": Restriction(_only(False), "`false`"),

@@ -13,6 +13,7 @@ _BACKENDS = {
     "docker": ("ringfence.sandbox.docker.backend", "DockerBackend"),
     "podman": ("ringfence.sandbox.docker.backend", "PodmanBackend"),
     "gvisor": ("ringfence.sandbox.docker.backend", "GvisorBackend"),
+    "kubernetes": ("ringfence.sandbox.kubernetes.backend", "KubernetesBackend"),
     "host": ("ringfence.sandbox.host", "HostBackend"),
 }
 _AUTO = ("bubblewrap", "docker")

@@ -15,6 +15,7 @@ from ringfence.config.arguments import Arguments
 from ringfence.config.egress import Egress
 from ringfence.config.engine_access import EngineAccess
 from ringfence.config.forward import Forward, check_forwards
+from ringfence.config.kubernetes import KubernetesPods
 from ringfence.config.units import ByteCount, Seconds
 from ringfence.config.values import Loosening
 
@@ -49,7 +50,8 @@ class SandboxSpec(Arguments):
     mode: WorkspaceMode | None = None
     """How the workspace is shown. None: as the table in `sandbox.workspace.open` says."""
     network: Network = "none"
-    """`none`: a loopback interface and nothing else. `bridge`, or the name of an engine's network: needs `unsafe`."""
+    """`none`: a loopback interface and nothing else. `bridge`, or the name of an engine's network: needs `unsafe`.
+    For Kubernetes `unenforced`: accept a cluster that does not enforce its NetworkPolicies."""
     memory: ByteCount = 2 * 1024**3
     """Total memory of everything inside, bytes."""
     cpus: PositiveFloat = 2.0
@@ -78,9 +80,11 @@ class SandboxSpec(Arguments):
     image: str | None = None
     """Container image, by tag or digest; for backends that use one."""
     engine: str | None = None
-    """The container engine: an address or a docker context. None searches the usual addresses."""
+    """The container engine: an address or a docker context, for Kubernetes a kubeconfig's context. None searches."""
     runtime: str | None = None
-    """OCI runtime of the engine, such as `runsc`. None: the backend's own."""
+    """OCI runtime of the engine, such as `runsc`; for Kubernetes a RuntimeClass. None: the backend's own."""
+    kubernetes: KubernetesPods = KubernetesPods()
+    """How a cluster's pods are made; for the backend `kubernetes`."""
     registries: tuple[str, ...] | None = None
     """Registries that images may come from. None: any."""
     digest_only: bool = False

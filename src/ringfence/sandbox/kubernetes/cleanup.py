@@ -1,0 +1,75 @@
+"""Removes pods that dead processes left on clusters, found by labels: only those of this installation."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from ringfence.config.paths import replace_state_file, state_dir
+from ringfence.errors import RingfenceError
+from ringfence.sandbox.container.labels import INSTANCE, SANDBOX, instance_id, is_over
+from ringfence.sandbox.kubernetes.cluster import Cluster, open_cluster
+from ringfence.sandbox.kubernetes.manifest import MANAGED_BY, pod_name
+from ringfence.sandbox.kubernetes.volume import delete_pod
+
+_FOLDER = ("kubernetes", "clusters")
+_cleaned: set[tuple[str, str]] = set()
+
+
+def remember(context: str | None, namespace: str | None) -> None:
+    """Record that a cluster is about to hold something of ours, so that a later process cleans up there.
+
+    Raises:
+        InfrastructureFault: The state directory cannot be written.
+    """
+    text = json.dumps({"context": context, "namespace": namespace})
+    file = state_dir().joinpath(*_FOLDER) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    if not file.is_file():
+        replace_state_file(file, text.encode())
+
+
+async def clean_up_once(cluster: Cluster) -> None:
+    """On this process's first use of a namespace, remove what earlier processes left there."""
+    key = (cluster.server, cluster.namespace)
+    if key not in _cleaned:
+        _cleaned.add(key)
+        with suppress(RingfenceError):  # a later start removes what cannot be removed now
+            await clean_up_cluster(cluster, frozenset())
+
+
+async def remove_leftovers(sandbox_ids: frozenset[str], *, dry_run: bool = False) -> list[str]:
+    """Remove leftovers of these sandboxes, and of all that are over, from every cluster used so far.
+
+    A cluster that does not respond now is skipped until the next call.
+    """
+    names: list[str] = []
+    for context, namespace in _remembered():
+        with suppress(RingfenceError):
+            async with await open_cluster(context, namespace) as cluster:
+                names += await clean_up_cluster(cluster, sandbox_ids, dry_run=dry_run)
+    return names
+
+
+async def clean_up_cluster(
+    cluster: Cluster, sandbox_ids: frozenset[str], *, dry_run: bool = False
+) -> list[str]:
+    """Delete this ringfence's pods of these sandboxes, and abandoned ones; return their names."""
+    selector = ",".join(f"{key}={value}" for key, value in {**MANAGED_BY, INSTANCE: instance_id()}.items())
+    found = await cluster.call("list pods", "GET", cluster.path("pods"), params={"labelSelector": selector})
+    names = []
+    for pod in found.get("items") or ():
+        metadata: dict[str, Any] = pod["metadata"]
+        marks = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
+        name, sandbox_id = str(metadata["name"]), str(marks.get(SANDBOX))
+        is_to_go = name == pod_name(sandbox_id) and (sandbox_id in sandbox_ids or is_over(marks))
+        if is_to_go and (dry_run or await delete_pod(cluster, name)):
+            names.append(f"pod {name}")
+    return names
+
+
+def _remembered() -> Iterator[tuple[str | None, str | None]]:
+    for file in sorted(state_dir().joinpath(*_FOLDER).glob("*.json")):
+        with suppress(OSError, ValueError, AttributeError):
+            found = json.loads(file.read_text())
+            yield found.get("context"), found.get("namespace")

@@ -1,0 +1,274 @@
+"""A session with a Kubernetes cluster: requests, the states of a pod, and streams to its containers.
+
+Objects are JSON as the Kubernetes API defines it (https://kubernetes.io/docs/reference/kubernetes-api/). Credentials are
+those of the kubeconfig; no object that is sent holds them.
+"""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import anyio
+import httpx2
+from lightkube.config.client_adapter import ConnectionParams
+from lightkube.config.kubeconfig import SingleConfig
+from lightkube.core.exceptions import ConfigError
+
+from ringfence.errors import AuthenticationFailed, ConfigurationError
+from ringfence.sandbox.kubernetes.cluster_error import ClusterError, refusal, shown
+from ringfence.sandbox.kubernetes.kubeconfig import find_cluster
+from ringfence.sandbox.kubernetes.pod_stream import PROTOCOLS, PodStream
+
+_CALL_S = 30.0
+_CONNECT_S = 10.0
+_WATCH_S = 300
+"""Time after which the server ends a watch, which is then begun again."""
+_BODY_BYTES = 8 * 1024**2
+_MESSAGE_BYTES = 4 * 1024**2
+_RECONNECTS, _RECONNECT_S = 20, 0.5
+
+
+class Cluster:
+    """A session with one cluster, in one namespace. Close it with `aclose`, or use it as a context.
+
+    Attributes:
+        context: Name of the kubeconfig's context.
+        server: Address of the API server.
+        namespace: Where everything is made.
+    """
+
+    def __init__(self, config: SingleConfig, namespace: str | None) -> None:
+        self.context = config.context_name
+        self.server = config.cluster.server
+        self.namespace = namespace or config.namespace
+        try:
+            parameters = ConnectionParams(timeout=httpx2.Timeout(None, connect=_CONNECT_S)).httpx_params(
+                config
+            )
+        except (OSError, ValueError, ConfigError) as exc:
+            raise ConfigurationError(
+                f"the credentials of context {self.context!r} cannot be used: {shown(str(exc))}",
+                file=config.fname,
+            ) from exc
+        self._tls = parameters["verify"]
+        self._http = httpx2.AsyncClient(**parameters)
+        self._streams: aiohttp.ClientSession | None = None
+        self._authorization: str | None = None
+        """The header of the last request that was accepted."""
+
+    @property
+    def name(self) -> str:
+        """The cluster and the namespace, for messages."""
+        return f"the cluster of context {self.context!r} ({self.server})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the session."""
+        with anyio.CancelScope(shield=True):
+            await self._http.aclose()
+            if self._streams is not None:
+                await self._streams.close()
+
+    def path(self, resource: str, name: str = "", *, group: str = "api/v1") -> str:
+        """The path of objects in the namespace: `path("pods", "web/attach")`."""
+        path = f"/{group}/namespaces/{self.namespace}/{resource}"
+        return f"{path}/{name}" if name else path
+
+    # --- requests
+
+    async def call(
+        self,
+        doing: str,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+        timeout_s: float = _CALL_S,
+    ) -> Any:
+        """Send a request and return the parsed response.
+
+        Args:
+            doing: The purpose of the request, for errors: "create the pod".
+            method: The HTTP method.
+            path: As `path` gives it.
+            params: Of the query.
+            body: Sent as JSON.
+            content_type: Of the body.
+            timeout_s: Time limit for the whole response.
+
+        Raises:
+            ClusterError: The cluster refuses, or cannot be reached in time.
+            AuthenticationFailed: It does not accept the credentials, or they do not allow this.
+        """
+        content = None if body is None else json.dumps(body).encode()
+        try:
+            with anyio.fail_after(timeout_s):
+                async with self._opened(doing, method, path, params, content, content_type) as response:
+                    return json.loads(await _read(doing, response))
+        except TimeoutError as exc:
+            raise ClusterError(doing, f"no answer within {timeout_s:g} s", status=None) from exc
+        except ValueError as exc:
+            raise ClusterError(doing, "it did not answer with JSON", status=None) from exc
+
+    @asynccontextmanager
+    async def _opened(
+        self,
+        doing: str,
+        method: str,
+        path: str,
+        params: Mapping[str, Any] | None,
+        content: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> AsyncIterator[httpx2.Response]:
+        headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if content else {})
+        try:
+            async with self._http.stream(
+                method, path, params=params, content=content, headers=headers
+            ) as response:
+                if response.status_code >= 400:
+                    said = await _read(doing, response)
+                    raise refusal(doing, response.status_code, said, name=self.name, namespace=self.namespace)
+                self._authorization = response.request.headers.get("Authorization")
+                yield response
+        except httpx2.HTTPError as exc:
+            raise ClusterError(doing, f"{self.name}: {_cause(exc)}", status=None) from exc
+        except (ConfigError, FileNotFoundError) as exc:  # the plugin that gives credentials
+            raise AuthenticationFailed(
+                f"could not {doing}: the kubeconfig's context {self.context!r} gives no credentials: {shown(str(exc))}"
+            ) from exc
+
+    # --- pods
+
+    async def follow_pod(self, name: str) -> AsyncIterator[Mapping[str, Any]]:
+        """Yield a pod as it is, and whenever it has changed; end when it is deleted.
+
+        Raises:
+            ClusterError: The cluster cannot be reached for ten seconds.
+        """
+        doing, failures = f"follow pod {name!r}", 0
+        while True:
+            try:
+                pod = await self.call(doing, "GET", self.path("pods", name))
+                failures = 0
+                yield pod
+                async with aclosing(self._changes(doing, pod)) as changes:
+                    async for kind, pod in changes:
+                        if kind == "DELETED":
+                            return
+                        yield pod
+            except ClusterError as exc:
+                failures += 1
+                if exc.is_absent:
+                    return
+                if exc.is_refusal or failures > _RECONNECTS:
+                    raise
+                await anyio.sleep(_RECONNECT_S)
+
+    async def _changes(
+        self, doing: str, pod: Mapping[str, Any]
+    ) -> AsyncGenerator[tuple[str, Mapping[str, Any]]]:
+        """Yield events on a pod; end when the server ends the watch, or no longer knows the pod's version."""
+        metadata = pod["metadata"]
+        params = {
+            "watch": "1",
+            "fieldSelector": f"metadata.name={metadata['name']}",
+            "resourceVersion": metadata["resourceVersion"],
+            "timeoutSeconds": _WATCH_S,
+        }
+        async with self._opened(doing, "GET", self.path("pods"), params) as response:
+            async for line in response.aiter_lines():
+                if len(line) > _BODY_BYTES:
+                    raise ClusterError(doing, f"an object has {len(line)} bytes", status=None)
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    return
+                if event["object"]["metadata"]["uid"] == metadata["uid"]:
+                    yield event["type"], event["object"]
+
+    async def open_stream(
+        self, doing: str, pod: str, container: str, *, argv: Sequence[str] | None = None
+    ) -> PodStream:
+        """Attach to a container's first process, or run a command in the container.
+
+        Args:
+            doing: The purpose, for errors.
+            pod: Name of the pod.
+            container: Name of the container, which runs.
+            argv: The command; None: attach.
+
+        Raises:
+            ClusterError: The cluster refuses, or cannot be reached in time.
+        """
+        path = self.path("pods", f"{pod}/{'attach' if argv is None else 'exec'}")
+        params = [("container", container), ("stdin", "1"), ("stdout", "1"), ("stderr", "1")]
+        params += [("command", word) for word in argv or ()]
+        if self._streams is None:
+            self._streams = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=self._tls or False),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+                trust_env=True,
+            )
+        headers = {} if self._authorization is None else {"Authorization": self._authorization}
+        try:
+            with anyio.fail_after(_CALL_S):
+                socket = await self._streams.ws_connect(
+                    self.server.rstrip("/") + path,
+                    params=params,
+                    headers=headers,
+                    protocols=PROTOCOLS,
+                    max_msg_size=_MESSAGE_BYTES,
+                    autoping=True,
+                )
+        except aiohttp.WSServerHandshakeError as exc:
+            raise ClusterError(doing, f"HTTP status {exc.status}: {exc.message}", status=exc.status) from exc
+        except (aiohttp.ClientError, OSError) as exc:
+            said = str(exc) or f"no answer within {_CALL_S:g} s"
+            raise ClusterError(doing, f"{self.name}: {said}", status=None) from exc
+        if socket.protocol not in PROTOCOLS:
+            await socket.close()
+            raise ClusterError(
+                doing, "the server speaks neither v4 nor v5 of the stream protocol", status=None
+            )
+        return PodStream(socket)
+
+
+async def open_cluster(context: str | None = None, namespace: str | None = None) -> Cluster:
+    """Open a session; it connects with the first request.
+
+    Args:
+        context: The kubeconfig's context; None: as `find_cluster`.
+        namespace: None: that of the context.
+
+    Raises:
+        UsageError, ConfigurationError: As `find_cluster`.
+    """
+    return Cluster(find_cluster(context), namespace)
+
+
+async def _read(doing: str, response: httpx2.Response) -> bytes:
+    parts, size = [], 0
+    async for chunk in response.aiter_bytes():
+        parts.append(chunk)
+        size += len(chunk)
+        if size > _BODY_BYTES:
+            raise ClusterError(doing, f"the response is larger than {_BODY_BYTES} bytes", status=None)
+    return b"".join(parts)
+
+
+def _cause(error: BaseException) -> str:
+    """What a connection failed for; the library's own text may be empty."""
+    while not str(error) and error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) or type(error).__name__

@@ -1,0 +1,116 @@
+"""Says why a pod did not start or has ended, from the pod's own words. Tested on captured objects."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ringfence.errors import DeathReason
+from ringfence.frozen import frozen
+from ringfence.sandbox.base import EndReason
+from ringfence.sandbox.container.hardened_container import end_reason
+from ringfence.sandbox.kubernetes.cluster_error import shown
+from ringfence.sandbox.kubernetes.manifest import GUEST
+
+_POD_REASONS: Mapping[str, tuple[DeathReason, str]] = {
+    "Evicted": ("evicted", "its node evicted it"),
+    "Preempted": ("evicted", "the scheduler gave its place to another pod"),
+    "DeadlineExceeded": ("ttl", "its time was up"),
+    "NodeLost": ("node_lost", "its node is lost"),
+    "NodeShutdown": ("node_lost", "its node was shut down"),
+    "Terminated": ("node_lost", "its node was shut down"),
+    "Shutdown": ("node_lost", "its node was shut down"),
+}
+"""`status.reason` of a pod that has failed (kubelet and node lifecycle controller, 1.20 to 1.37)."""
+_IMAGE = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
+)
+_BROKEN = frozenset(
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "StartError",
+        "ContainerCannotRun",
+    }
+)
+_NO_PYTHON = "the guest needs python3 (3.9 or newer) in the image"
+
+
+@frozen
+class StartProblem:
+    """Why a pod does not run yet."""
+
+    text: str
+    is_final: bool
+    """Whether waiting longer does not help."""
+
+
+def container_status(pod: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The status of one container; empty before the node has reported it."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return next((one for one in statuses if one.get("name") == name), {})
+
+
+def is_running(pod: Mapping[str, Any]) -> bool:
+    """Whether all containers run."""
+    wanted = {one["name"] for one in pod["spec"]["containers"]}
+    return all("running" in (container_status(pod, name).get("state") or {}) for name in wanted)
+
+
+def end_of(pod: Mapping[str, Any]) -> EndReason | None:
+    """Why the guest of a pod has ended; None while it runs, or has not started."""
+    status = pod.get("status") or {}
+    reason = str(status.get("reason") or "")
+    if reason in _POD_REASONS and (status.get("phase") in ("Failed", "Unknown") or reason == "NodeLost"):
+        kind, text = _POD_REASONS[reason]
+        said = shown(str(status.get("message") or ""))
+        return EndReason(kind, f"{text}: {said}" if said else text)
+    ended = (container_status(pod, GUEST).get("state") or {}).get("terminated")
+    if ended is None:
+        return (
+            EndReason("node_lost", "its node does not answer") if status.get("phase") == "Unknown" else None
+        )
+    said = shown(str(ended.get("message") or ""))
+    if (pod.get("metadata") or {}).get("deletionTimestamp"):
+        return EndReason("killed", "its pod was deleted from outside")
+    return end_reason(
+        int(ended.get("exitCode") or 0), is_out_of_memory=ended.get("reason") == "OOMKilled", said=said
+    )
+
+
+def start_problem(pod: Mapping[str, Any]) -> StartProblem | None:
+    """Why a pod does not run yet; None if nothing is known to be wrong."""
+    status = pod.get("status") or {}
+    for one in status.get("containerStatuses") or ():
+        state = one.get("state") or {}
+        found = state.get("waiting") or state.get("terminated") or {}
+        problem = _container_problem(str(one.get("name")), found)
+        if problem is not None:
+            return problem
+    if status.get("phase") in ("Failed", "Succeeded"):
+        end = end_of(pod)
+        return StartProblem(
+            str(end) if end else shown(str(status.get("message") or "the pod has ended")), is_final=True
+        )
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            said = shown(str(condition.get("message") or condition.get("reason")))
+            return StartProblem(
+                f"no node takes the pod: {said}; ask for less "
+                "with --memory or --cpus, or check sandbox.kubernetes.node_selector and tolerations",
+                is_final=False,
+            )
+    return None
+
+
+def _container_problem(name: str, found: Mapping[str, Any]) -> StartProblem | None:
+    reason, said = str(found.get("reason") or ""), shown(str(found.get("message") or ""))
+    if reason in _IMAGE:
+        return StartProblem(
+            f"the node has no such image, and cannot fetch it ({reason}: {said}); check the name, and "
+            "sandbox.kubernetes.image_pull_secrets",
+            is_final=True,
+        )
+    if reason in _BROKEN:
+        advice = f"; {_NO_PYTHON}" if "python3" in said and "not found" in said else ""
+        return StartProblem(f"container {name!r} does not start ({reason}: {said}){advice}", is_final=True)
+    return None

@@ -1,0 +1,88 @@
+"""A running pod with the guest in it: finds why it ended, and ends it."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import anyio
+
+from ringfence.errors import RingfenceError
+from ringfence.sandbox.base import EndReason, Facts, Fence
+from ringfence.sandbox.container.hardened_container import SILENCE_LIMIT_S
+from ringfence.sandbox.kubernetes.cluster import Cluster
+from ringfence.sandbox.kubernetes.cluster_error import ClusterError, shown
+from ringfence.sandbox.kubernetes.failure import end_of
+from ringfence.sandbox.kubernetes.pod_stream import PodStream
+from ringfence.sandbox.kubernetes.volume import delete_pod
+
+_END_S = 20.0
+_REPORT_S = 10.0
+"""How long the cluster is given to report that the guest has ended, after its stream has."""
+
+
+@dataclass(eq=False)
+class PodFence(Fence):
+    """A running pod with the guest in it. The stream is not opened again: if it breaks, the sandbox ends."""
+
+    facts: Facts
+    stream: PodStream
+    pod: str
+    cluster: Cluster
+    is_owner: bool
+    """Whether pod and session end with the fence; otherwise they belong to the volume."""
+    _is_killed: bool = False
+    _killing: anyio.Lock = field(default_factory=anyio.Lock)
+    _left: str | None = None
+
+    async def wait(self) -> EndReason:
+        """Wait until the guest has ended, or nothing is known of it any more."""
+        if self._is_killed:
+            return EndReason("killed", "it was closed", self._stderr())
+        try:
+            async for pod in self.cluster.follow_pod(self.pod):
+                end = end_of(pod)
+                if end is not None:
+                    return replace(end, stderr=self._stderr())
+        except RingfenceError as exc:
+            return EndReason("engine", f"the cluster is gone: {exc}")
+        return EndReason("killed", "its pod was deleted from outside", self._stderr())
+
+    def _stderr(self) -> str:
+        return shown(self.stream.stderr.decode("utf-8", "replace").strip())
+
+    async def kill(self) -> str | None:
+        """Close the stream, which ends the guest and with it all in its container; see that it has ended."""
+        is_first, self._is_killed = not self._is_killed, True
+        async with self._killing:  # a second caller waits until it is done
+            if is_first:
+                with anyio.CancelScope(shield=True):
+                    await self._kill()
+        return self._left
+
+    async def _kill(self) -> None:
+        try:
+            await self.stream.aclose()
+            if self.is_owner:
+                with suppress(ClusterError):
+                    await delete_pod(self.cluster, self.pod)
+            self._left = await self._await_end()
+        finally:
+            if self.is_owner:
+                await self.cluster.aclose()
+
+    async def _await_end(self) -> str | None:
+        """Wait until the node reports that the guest has ended, or the pod is gone, which it confirms, too."""
+        why = f"no report within {_END_S:g} s"
+        with anyio.move_on_after(_END_S):
+            try:
+                async for pod in self.cluster.follow_pod(self.pod):
+                    end = end_of(pod)
+                    if end is not None and end.reason != "node_lost":
+                        return None
+                return None
+            except RingfenceError as exc:
+                why = str(exc)
+        return (
+            f"pod {self.pod} in namespace {self.cluster.namespace!r} may still run ({why}); its guest ends it when it "
+            f"hears nothing for {SILENCE_LIMIT_S:g} s; look at its node, and once the cluster answers `ringfence gc` "
+            "removes it"
+        )

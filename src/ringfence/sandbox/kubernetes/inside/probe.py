@@ -1,0 +1,75 @@
+"""Prints which of some addresses answer, as JSON: `probe TARGETS SECONDS`; a target is [name, host, port, kind].
+
+An answer is a connection, a reset by the other end itself, or a datagram. A refusal that is told by ICMP is none: that
+is how some network plugins enforce a policy.
+"""
+
+import errno
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+
+IP_RECVERR = 11
+NAME = b"\x0akubernetes\x07default\x03svc\x07cluster\x05local\x00"
+QUERY = struct.pack(">6H", 1, 256, 1, 0, 0, 0) + NAME + struct.pack(">2H", 1, 1)
+
+
+def ask(host: str, port: int, kind: str) -> "socket.socket | None":
+    """Begin to ask an address; return the socket, or None if there is no way to it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        one = socket.socket(family, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
+        one.setblocking(False)
+        if family == socket.AF_INET:
+            one.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
+        if kind == "tcp":
+            return one if one.connect_ex((host, port)) in (0, errno.EINPROGRESS) else None
+        one.connect((host, port))
+        one.send(QUERY)
+        return one
+    except OSError:
+        return None
+
+
+def is_answer(one: socket.socket, kind: str) -> bool:
+    """Whether what a socket has become ready for is an answer."""
+    if kind == "udp":
+        try:
+            return bool(one.recv(512))
+        except OSError:
+            return False
+    code = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code != errno.ECONNREFUSED:
+        return code == 0
+    try:
+        one.recvmsg(512, 512, socket.MSG_ERRQUEUE)
+        return False  # told by ICMP
+    except OSError:
+        return True
+
+
+targets = json.loads(sys.argv[1])
+server = os.environ.get("KUBERNETES_SERVICE_HOST")
+if server:
+    targets.append(["the API server", server, int(os.environ.get("KUBERNETES_SERVICE_PORT", "443")), "tcp"])
+waiting = {}
+for target in targets:
+    asking = ask(*target[1:])
+    if asking is not None:
+        waiting[asking.fileno()] = asking, target
+poll = select.poll()
+for number, (_, target) in waiting.items():
+    poll.register(number, select.POLLOUT if target[3] == "tcp" else select.POLLIN)
+answered = []
+end = time.monotonic() + float(sys.argv[2])
+while waiting and time.monotonic() < end:
+    for number, _ in poll.poll(max(0, (end - time.monotonic()) * 1000)):
+        one, target = waiting.pop(number)
+        poll.unregister(number)
+        if is_answer(one, target[3]):
+            answered.append("{} ({}:{}, {})".format(*target))
+os.write(1, json.dumps(answered).encode())

@@ -1,0 +1,272 @@
+"""Translates a hardened container into a pod, and checks the pod that the cluster made.
+
+Fields are those of the Kubernetes API, group core, version v1. `GUEST` is the container of the agent; `FILES`, where
+there is a workspace, mounts the same volume and runs only what `volume` sends there.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ringfence.config.kubernetes import KubernetesPods
+from ringfence.errors import PolicyRefused
+from ringfence.sandbox.base import Launch
+from ringfence.sandbox.container.hardened_container import ContainerMount, HardenedContainer
+from ringfence.sandbox.container.labels import EXPIRES, HOLDER, container_name
+from ringfence.sandbox.kubernetes.inside import program
+from ringfence.sandbox.tar.stream import TOP
+
+GUEST, FILES = "sandbox", "files"
+INTERPRETER = ("python3", "-I", "-S", "-c")
+CARRIED = "/carried"
+"""Directory of the container `FILES` in which the workspace is mounted, as `tar.TOP`."""
+MANAGED_BY = {"app.kubernetes.io/managed-by": "ringfence"}
+POLICY_NAME = "ringfence-sandboxes"
+_WORKSPACE_VOLUME = "workspace"
+_ANNOTATIONS = (HOLDER, EXPIRES)  # their values may have characters that a label's may not
+_NO_SERVER = "127.0.0.1"
+"""The name server in a pod's resolv.conf, which must name one."""
+_GRACE_S = 1
+_LIFE_S = 7 * 86_400
+_TTL_GRACE_S = 60
+_RESERVED = {"cpu": "50m", "memory": "64Mi"}
+_FILES_LIMITS = {"cpu": "1", "memory": "256Mi"}
+_TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io"  # noqa: S105 -- a path
+
+
+def pod_name(sandbox_id: str) -> str:
+    """The name of a sandbox's pod."""
+    return container_name(sandbox_id).lower().replace("_", "-")
+
+
+def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods) -> dict[str, Any]:
+    """The pod of a launch.
+
+    Raises:
+        PolicyRefused: A host directory is to be mounted.
+    """
+    if launch.spec.mounts:
+        raise PolicyRefused(
+            f"sandbox.mounts: {str(launch.spec.mounts[0].source)!r} cannot be mounted in a pod, which sees no files of "
+            "this machine; put it into the image, or into a volume (sandbox.kubernetes.claims)",
+            rule="mount-unseen",
+        )
+    workspace = next((one for one in asked.mounts if one.source is not None), None)
+    labels = {key: value for key, value in asked.labels.items() if key not in _ANNOTATIONS}
+    ttl_s = launch.spec.ttl_s
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(launch.sandbox_id),
+            "labels": {**labels, **MANAGED_BY},
+            "annotations": {key: asked.labels[key] for key in _ANNOTATIONS},
+            "ownerReferences": list(_owners()),
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "hostNetwork": False,
+            "hostPID": False,
+            "hostIPC": False,
+            "shareProcessNamespace": False,
+            "hostname": asked.hostname,
+            "hostAliases": [{"ip": _NO_SERVER, "hostnames": list(names)}]
+            if (names := launch.spec.host_names())
+            else [],
+            "dnsPolicy": "None",
+            "dnsConfig": {"nameservers": [_NO_SERVER]},
+            "activeDeadlineSeconds": _LIFE_S if ttl_s is None else int(ttl_s) + _TTL_GRACE_S,
+            "terminationGracePeriodSeconds": _GRACE_S,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": asked.uid,
+                "runAsGroup": asked.gid,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "nodeSelector": settings.node_selector,
+            "tolerations": [each.model_dump(exclude_none=True) for each in settings.tolerations],
+            "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
+            **({} if asked.runtime is None else {"runtimeClassName": asked.runtime}),
+            "volumes": list(_volumes(asked, settings)),
+            "containers": [
+                _guest(asked, settings),
+                *([] if workspace is None else [_files(asked)]),
+            ],
+        },
+    }
+
+
+def _owners() -> Iterator[dict[str, Any]]:
+    """The own pod, where this process runs in one: the cluster removes what it owns with it."""
+    name, uid = os.environ.get("POD_NAME"), os.environ.get("POD_UID")
+    if name and uid:
+        yield {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "blockOwnerDeletion": False}
+
+
+def _guest(asked: HardenedContainer, settings: KubernetesPods) -> dict[str, Any]:
+    limits = {"memory": str(asked.limits.memory), "cpu": f"{asked.limits.cpus:.3f}"}
+    # Variables of the image cannot be removed. Those that decide which programs and libraries run first are set.
+    environment = {"LD_LIBRARY_PATH": "", "LD_PRELOAD": "", "LD_AUDIT": "", **asked.first_environment}
+    return {
+        "name": GUEST,
+        **_secured(asked),
+        "command": list(asked.argv),
+        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        "stdin": True,
+        "stdinOnce": True,
+        "resources": {"limits": limits, "requests": limits if settings.reserve else _RESERVED},
+        "volumeMounts": [
+            *(
+                {"name": f"memory-{number}", "mountPath": one.target}
+                for number, one in enumerate(asked.memory)
+            ),
+            *(_mounted(number, one) for number, one in enumerate(asked.mounts)),
+            *(
+                {"name": f"claim-{number}", "mountPath": one.target, "readOnly": True}
+                for number, one in enumerate(settings.claims)
+            ),
+        ],
+    }
+
+
+def _mounted(number: int, mount: ContainerMount) -> dict[str, Any]:
+    name = f"empty-{number}" if mount.source is None else _WORKSPACE_VOLUME
+    return {"name": name, "mountPath": mount.target, "readOnly": mount.read_only}
+
+
+def _files(asked: HardenedContainer) -> dict[str, Any]:
+    return {
+        "name": FILES,
+        **_secured(asked),
+        "command": [*INTERPRETER, program("wait")],
+        "env": [{"name": "LD_PRELOAD", "value": ""}],
+        "resources": {"limits": _FILES_LIMITS, "requests": _RESERVED},
+        "volumeMounts": [{"name": _WORKSPACE_VOLUME, "mountPath": f"{CARRIED}/{TOP}"}],
+    }
+
+
+def _secured(asked: HardenedContainer) -> dict[str, Any]:
+    return {
+        "image": asked.image.reference,
+        "imagePullPolicy": "IfNotPresent",
+        "workingDir": "/",
+        "securityContext": {
+            "allowPrivilegeEscalation": not asked.no_new_privileges,
+            "privileged": False,
+            "readOnlyRootFilesystem": asked.read_only_root,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+
+
+def _volumes(asked: HardenedContainer, settings: KubernetesPods) -> Iterator[dict[str, Any]]:
+    for number, memory in enumerate(asked.memory):
+        size = {"medium": "Memory", "sizeLimit": str(memory.size_bytes)}
+        yield {"name": f"memory-{number}", "emptyDir": size}
+    for number, mount in enumerate(asked.mounts):
+        name = f"empty-{number}" if mount.source is None else _WORKSPACE_VOLUME
+        size = {"medium": "Memory", "sizeLimit": "1Mi"} if mount.source is None else {}
+        yield {"name": name, "emptyDir": size}
+    for number, claim in enumerate(settings.claims):
+        yield {
+            "name": f"claim-{number}",
+            "persistentVolumeClaim": {"claimName": claim.name, "readOnly": True},
+        }
+
+
+def make_policy() -> dict[str, Any]:
+    """The NetworkPolicy of a namespace: no connection to or from any sandbox in it."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": POLICY_NAME, "labels": MANAGED_BY},
+        "spec": {"podSelector": {"matchLabels": MANAGED_BY}, "policyTypes": ["Ingress", "Egress"]},
+    }
+
+
+def policy_fault(found: Mapping[str, Any]) -> str | None:
+    """What a policy of that name allows or leaves out; None if it denies everything."""
+    spec = found.get("spec") or {}
+    if spec.get("podSelector") != {"matchLabels": MANAGED_BY}:
+        return "it selects other pods"
+    if set(spec.get("policyTypes") or ()) != {"Ingress", "Egress"}:
+        return f"it is for {spec.get('policyTypes')!r} only"
+    if spec.get("ingress") or spec.get("egress"):
+        return "it allows connections"
+    return None
+
+
+# --- reading back: an admission controller may change a pod
+
+
+def mismatches(asked: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[str]:
+    """Describe where the pod that the cluster made is less safe than, or of other parts than, the one asked for."""
+    wanted, got = asked["spec"], made["spec"]
+    yield from _wrong_pod(wanted, got)
+    containers = {one["name"]: one for one in got.get("containers") or ()}
+    for one in wanted["containers"]:
+        if one["name"] in containers:
+            yield from _wrong_container(one, containers[one["name"]])
+
+
+def _wrong_pod(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "enableServiceLinks"):
+        if got.get(key, False):
+            yield f"{key} is on"
+    for key in ("restartPolicy", "dnsPolicy", "runtimeClassName", "automountServiceAccountToken"):
+        if got.get(key) != wanted.get(key):
+            yield f"{key} is {got.get(key)!r}, not {wanted.get(key)!r}"
+    yield from _differences("securityContext", wanted["securityContext"], got.get("securityContext") or {})
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        names = [one["name"] for one in wanted.get(kind) or ()]
+        found = [one["name"] for one in got.get(kind) or ()]
+        if sorted(names) != sorted(found):
+            yield f"{kind} are {found!r}, not {names!r}"
+    volumes = {one["name"] for one in wanted["volumes"]}
+    yield from (
+        f"volume {one['name']!r} was added" for one in got.get("volumes") or () if one["name"] not in volumes
+    )
+
+
+def _wrong_container(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
+    name = wanted["name"]
+    for key in ("image", "command", "args", "env", "envFrom", "lifecycle", "volumeDevices"):
+        if (got.get(key) or None) != _stored(wanted.get(key)):
+            yield f"{key} of container {name!r} was changed"
+    if got.get("resources", {}).get("limits", {}).keys() != wanted["resources"]["limits"].keys():
+        yield f"the limits of container {name!r} were changed"
+    yield from _differences(
+        f"securityContext of container {name!r}", wanted["securityContext"], got.get("securityContext") or {}
+    )
+    mounts = {one["mountPath"]: one for one in wanted["volumeMounts"]}
+    found = {one["mountPath"]: one for one in got.get("volumeMounts") or ()}
+    for path in found.keys() - mounts.keys():
+        token = ", the token of a service account" if path.startswith(_TOKEN_DIRECTORY) else ""
+        yield f"{found[path]['name']!r} is mounted on {path!r}{token}, which was not asked for"
+    for path, mount in mounts.items():
+        if path not in found or found[path]["name"] != mount["name"]:
+            yield f"{mount['name']!r} is not mounted on {path!r}"
+        elif mount.get("readOnly") and not found[path].get("readOnly"):
+            yield f"the mount on {path!r} is writable"
+
+
+def _stored(value: Any) -> Any:
+    """A list as the API stores it: an empty value of a variable is left out."""
+    if not isinstance(value, list):
+        return value or None
+    return [
+        {key: inner for key, inner in one.items() if inner != ""} if isinstance(one, dict) else one
+        for one in value
+    ] or None
+
+
+def _differences(what: str, wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
+    """Values that differ, and capabilities or sysctls that were added."""
+    for key, value in wanted.items():
+        if got.get(key) != value:
+            yield f"{key} in {what} is {got.get(key)!r}, not {value!r}"
+    for key in got.keys() - wanted.keys() - {"fsGroupChangePolicy"}:
+        if got[key]:
+            yield f"{key} in {what} is {got[key]!r}, which was not asked for"
