@@ -187,7 +187,7 @@ class KubernetesBackend(Backend):
             raise SandboxStartFailed(
                 f"the network of the pod is not closed: {', '.join(found)} can be reached from inside, although a "
                 "NetworkPolicy denies it; use a cluster whose network plugin enforces policies, or accept it with "
-                f"`sandbox: {{network: {UNENFORCED_NETWORK}, unsafe: [network]}}`"
+                f"`unsafe: [network]` and `sandbox: {{network: {UNENFORCED_NETWORK}}}` in your own configuration"
             )
         return found
 

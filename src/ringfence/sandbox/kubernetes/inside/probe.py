@@ -58,18 +58,18 @@ if server:
     targets.append(["the API server", server, int(os.environ.get("KUBERNETES_SERVICE_PORT", "443")), "tcp"])
 waiting = {}
 for target in targets:
-    asking = ask(*target[1:])
+    asking = ask(target[1], target[2], target[3])
     if asking is not None:
         waiting[asking.fileno()] = asking, target
 poll = select.poll()
-for number, (_, target) in waiting.items():
-    poll.register(number, select.POLLOUT if target[3] == "tcp" else select.POLLIN)
+for descriptor, (_, target) in waiting.items():
+    poll.register(descriptor, select.POLLOUT if target[3] == "tcp" else select.POLLIN)
 answered = []
 end = time.monotonic() + float(sys.argv[2])
 while waiting and time.monotonic() < end:
-    for number, _ in poll.poll(max(0, (end - time.monotonic()) * 1000)):
-        one, target = waiting.pop(number)
-        poll.unregister(number)
-        if is_answer(one, target[3]):
+    for descriptor, _event in poll.poll(max(0, (end - time.monotonic()) * 1000)):
+        asking, target = waiting.pop(descriptor)
+        poll.unregister(descriptor)
+        if is_answer(asking, target[3]):
             answered.append("{} ({}:{}, {})".format(*target))
 os.write(1, json.dumps(answered).encode())

@@ -1,0 +1,396 @@
+#!/usr/bin/env bash
+# A Kubernetes 1.20.2 for tests, of Debian's packages: the programs are built from the source package of Debian 12, which is
+# the last whose source holds the servers.
+#
+#   scripts/kubernetes.sh install [node]   as root: packages and programs; of the servers only the API server, with `node` all
+#   scripts/kubernetes.sh up [node]        etcd and the API server; with `node` also a single node, in a network of its own
+#   scripts/kubernetes.sh image NAME...    give the node images of the local Docker engine
+#   scripts/kubernetes.sh policies on|off  have the node enforce or ignore the NetworkPolicy of sandboxes
+#   scripts/kubernetes.sh status           print what runs; exits 1 if the API server does not
+#   scripts/kubernetes.sh down             end everything that `up` has started, and put back what it has set
+#
+# Its state is in KUBERNETES_STATE (default: /tmp/ringfence-kubernetes); the administrator's kubeconfig is `kubeconfig` there.
+# `up` alone works as an ordinary user, and several may run at once in different directories. A node needs root, and sets
+# three sysctls of the machine (vm.overcommit_memory, kernel.panic, kernel.panic_on_oops), which `down` puts back.
+set -euo pipefail
+
+readonly version=1.20.5+really1.20.2-1.1+deb12u1
+readonly programs_dir=${KUBERNETES_PROGRAMS:-/usr/local/lib/ringfence-kubernetes/1.20.2}
+readonly state=${KUBERNETES_STATE:-/tmp/ringfence-kubernetes}
+readonly namespace_name=ringfence-node host_address=10.97.0.1 node_address=10.97.0.2 service_address=10.96.0.1
+readonly pod_network=10.98.0.0/16
+readonly sysctls=(vm.overcommit_memory kernel.panic kernel.panic_on_oops)
+readonly patience_s=90
+PATH=$PATH:/usr/sbin:/sbin
+
+# --- installing
+
+install_packages() {
+    local packages=(etcd-server kubernetes-client openssl) missing=()
+    [[ ${1:-} == node ]] && packages+=(containerd runc containernetworking-plugins iptables iproute2)
+    local package
+    for package in "${packages[@]}"; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+    done
+    ((${#missing[@]} == 0)) && return
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+install_programs() {
+    local wanted=(kube-apiserver) program missing=()
+    [[ ${1:-} == node ]] && wanted+=(kube-controller-manager kube-scheduler kubelet)
+    for program in "${wanted[@]}"; do
+        [[ -x $programs_dir/$program ]] || missing+=("$program")
+    done
+    ((${#missing[@]} == 0)) && return
+    command -v go >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends golang-go >/dev/null
+    command -v dpkg-source >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends dpkg-dev >/dev/null
+    local build
+    build=$(mktemp -d)
+    fetch_source "$build"
+    export GOPATH=$build/go GOCACHE=$build/cache GO111MODULE=off CGO_ENABLED=0
+    mkdir -p "$GOPATH/src/k8s.io" "$programs_dir"
+    ln -s "$build/source" "$GOPATH/src/k8s.io/kubernetes"
+    cd "$GOPATH/src/k8s.io/kubernetes"
+    generate_openapi "$build"
+    local package=k8s.io/component-base/version
+    for program in "${missing[@]}"; do
+        echo "building $program"
+        go build -o "$build/$program" \
+            -ldflags "-s -w -X $package.gitVersion=v1.20.2 -X $package.gitMajor=1 -X $package.gitMinor=20" "./cmd/$program"
+        mv "$build/$program" "$programs_dir/$program"
+    done
+    cd /
+    chmod -R u+w "$build" && rm -rf "$build"
+}
+
+# By apt with lists of its own, so that the machine's sources stay as they are.
+fetch_source() {
+    local build=$1 mirror options
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' 'Label: Debian' | head -n 1)
+    mkdir -p "$build/lists/partial" "$build/apt"
+    echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian} bookworm main" \
+        >"$build/sources.list"
+    options=(-o "Dir::Etc::sourcelist=$build/sources.list" -o Dir::Etc::sourceparts=/dev/null
+        -o "Dir::State::lists=$build/lists" -o "Dir::Cache=$build/apt" -o APT::Sandbox::User=root)
+    apt-get "${options[@]}" update -qq
+    (cd "$build" && apt-get "${options[@]}" source --download-only -qq "kubernetes=$version")
+    dpkg-source --no-check -x "$build"/kubernetes_*.dsc "$build/source" >/dev/null
+}
+
+# The one generated file that the source package leaves out.
+generate_openapi() {
+    local directories
+    go build -o "$1/openapi-gen" ./vendor/k8s.io/kube-openapi/cmd/openapi-gen
+    directories=$(grep -Rl '+k8s:openapi-gen=' --include='*.go' vendor/k8s.io pkg | xargs -n 1 dirname | sort -u |
+        grep -v -e code-generator -e sample-apiserver -e _test -e /testdata | sed 's|^|k8s.io/kubernetes/|' | paste -s -d ,)
+    "$1/openapi-gen" -i "$directories" -p k8s.io/kubernetes/pkg/generated/openapi -O zz_generated.openapi \
+        -h hack/boilerplate/boilerplate.generatego.txt -r "$1/violations"
+}
+
+# --- starting
+
+# start NAME COMMAND...: in a session of its own, with its log and its process number in the state directory.
+start() {
+    local name=$1
+    shift
+    (cd "$state" && exec setsid nohup "$@") >"$state/$name.log" 2>&1 </dev/null &
+    echo "$!" >"$state/$name.pid"
+}
+
+# await NAME COMMAND...: wait until the command succeeds, as long as the named process lives.
+await() {
+    local name=$1 deadline=$((SECONDS + patience_s))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        if ((SECONDS >= deadline)) || ! kill -0 "$(<"$state/$name.pid")" 2>/dev/null; then
+            echo "$name does not come up; the last of $state/$name.log:" >&2
+            tail -n 5 "$state/$name.log" >&2
+            return 1
+        fi
+        sleep 0.1
+    done
+}
+
+free_ports() { # three of them
+    python3 -c 'import socket
+held = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+print(*(one.getsockname()[1] for one in held))'
+}
+
+certificate() { # certificate NAME SUBJECT [ALTERNATIVE NAMES]
+    local name=$1 subject=$2 names=${3:-}
+    openssl req -newkey rsa:2048 -nodes -keyout "$state/$name.key" -out "$state/$name.csr" -subj "$subject" 2>/dev/null
+    openssl x509 -req -in "$state/$name.csr" -CA "$state/ca.crt" -CAkey "$state/ca.key" -CAcreateserial -days 30 \
+        -out "$state/$name.crt" -extfile <(printf 'extendedKeyUsage=clientAuth,serverAuth\n%s' "${names:+subjectAltName=$names}") 2>/dev/null
+}
+
+kubeconfig() { # kubeconfig FILE SERVER NAME: with the certificate of that name
+    cat >"$1" <<CONFIG
+apiVersion: v1
+kind: Config
+current-context: test
+clusters: [{name: test, cluster: {server: "$2", certificate-authority: $state/ca.crt}}]
+users: [{name: $3, user: {client-certificate: $state/$3.crt, client-key: $state/$3.key}}]
+contexts: [{name: test, context: {cluster: test, user: $3}}]
+CONFIG
+}
+
+make_certificates() {
+    openssl req -x509 -newkey rsa:2048 -nodes -keyout "$state/ca.key" -out "$state/ca.crt" -days 30 -subj /CN=test-ca 2>/dev/null
+    certificate server /CN=kube-apiserver "IP:127.0.0.1,IP:$host_address,IP:$service_address,DNS:localhost,DNS:kubernetes.default"
+    certificate admin /O=system:masters/CN=admin
+    certificate node "/O=system:nodes/CN=system:node:$namespace_name" "IP:$node_address,DNS:$namespace_name"
+    openssl genrsa -out "$state/accounts.key" 2048 2>/dev/null
+}
+
+up_control_plane() {
+    mkdir -p "$state"
+    local ports address=${1:-127.0.0.1}
+    read -ra ports < <(free_ports)
+    [[ -e $state/ca.crt ]] || make_certificates
+    start etcd etcd --data-dir "$state/etcd" --unsafe-no-fsync --listen-client-urls "http://127.0.0.1:${ports[0]}" \
+        --advertise-client-urls "http://127.0.0.1:${ports[0]}" --listen-peer-urls "http://127.0.0.1:${ports[1]}"
+    local server=https://$address:${ports[2]}
+    [[ -s $state/tokens.csv ]] || echo "unused,unused,unused" >"$state/tokens.csv"
+    start_api_server "${ports[0]}" "${ports[2]}" "$address"
+    kubeconfig "$state/kubeconfig" "$server" admin
+    await kube-apiserver kubectl --kubeconfig "$state/kubeconfig" get --raw /readyz
+    until kubectl --kubeconfig "$state/kubeconfig" get namespace default >/dev/null 2>&1; do sleep 0.1; done
+    echo "the API server is ready; export KUBECONFIG=$state/kubeconfig"
+}
+
+start_api_server() { # start_api_server ETCD_PORT PORT ADDRESS; kept in a file, for `restart-api`
+    printf '%s %s %s\n' "$@" >"$state/ports"
+    start kube-apiserver "$programs_dir/kube-apiserver" --etcd-servers "http://127.0.0.1:$1" \
+        --bind-address 0.0.0.0 --advertise-address "$([[ $3 == 127.0.0.1 ]] && echo 192.0.2.1 || echo "$3")" --secure-port "$2" \
+        --service-cluster-ip-range 10.96.0.0/16 --authorization-mode Node,RBAC --allow-privileged \
+        --client-ca-file "$state/ca.crt" --tls-cert-file "$state/server.crt" --tls-private-key-file "$state/server.key" \
+        --kubelet-client-certificate "$state/admin.crt" --kubelet-client-key "$state/admin.key" \
+        --kubelet-certificate-authority "$state/ca.crt" --kubelet-preferred-address-types InternalIP \
+        --service-account-key-file "$state/accounts.key" --service-account-signing-key-file "$state/accounts.key" \
+        --service-account-issuer https://kubernetes.default --token-auth-file "$state/tokens.csv" \
+        --disable-admission-plugins "$([[ $3 == 127.0.0.1 ]] && echo ServiceAccount || echo StorageObjectInUseProtection)" \
+        --endpoint-reconciler-type none
+}
+
+# --- a node
+
+in_node() { nsenter --net="/run/netns/$namespace_name" "$@"; }
+
+up_node() {
+    if ((EUID != 0)); then
+        echo "a node needs root" >&2
+        return 1
+    fi
+    mkdir -p "$state"
+    local name
+    for name in "${sysctls[@]}"; do
+        [[ -e $state/sysctl.$name ]] || sysctl -n "$name" >"$state/sysctl.$name"
+    done
+    make_network
+    up_control_plane "$host_address"
+    kubeconfig "$state/node.kubeconfig" "https://$host_address:$(cut -d ' ' -f 2 "$state/ports")" node
+    start kube-controller-manager "$programs_dir/kube-controller-manager" --kubeconfig "$state/kubeconfig" \
+        --service-account-private-key-file "$state/accounts.key" --root-ca-file "$state/ca.crt" --use-service-account-credentials=false \
+        --leader-elect=false --bind-address 127.0.0.1 --port 0 --secure-port 0
+    start kube-scheduler "$programs_dir/kube-scheduler" --kubeconfig "$state/kubeconfig" --leader-elect=false \
+        --bind-address 127.0.0.1 --port 0 --secure-port 0
+    start_containerd
+    import_pause
+    start_kubelet
+    local kubectl=(kubectl --kubeconfig "$state/kubeconfig")
+    await kubelet sh -c "kubectl --kubeconfig '$state/kubeconfig' get node $namespace_name -o jsonpath='{.status.conditions[?(@.type==\"Ready\")].status}' | grep -q True"
+    until "${kubectl[@]}" get serviceaccount default >/dev/null 2>&1; do sleep 0.2; done
+    echo "node $namespace_name is ready"
+}
+
+make_network() {
+    ip netns add "$namespace_name"
+    ip link add rf-host type veth peer name rf-node netns "$namespace_name"
+    ip addr add "$host_address/30" dev rf-host
+    ip link set rf-host up
+    in_node ip addr add "$node_address/30" dev rf-node
+    in_node ip link set rf-node up
+    in_node ip link set lo up
+    in_node ip route add default via "$host_address"
+    in_node sysctl -qw net.ipv4.ip_forward=1
+    in_node iptables -t nat -A POSTROUTING -s "$pod_network" ! -d "$pod_network" -j MASQUERADE
+}
+
+# What kube-proxy would do for the one service that there is.
+forward_service() {
+    in_node iptables -t nat -A PREROUTING -d "$service_address" -p tcp --dport 443 -j DNAT \
+        --to-destination "$host_address:$(cut -d ' ' -f 2 "$state/ports")"
+}
+
+start_containerd() {
+    forward_service
+    mkdir -p "$state/cni"
+    cat >"$state/cni/10-bridge.conf" <<CONFIG
+{"cniVersion": "0.4.0", "name": "pods", "type": "bridge", "bridge": "rf-pods", "isGateway": true, "ipMasq": false,
+ "hairpinMode": true, "ipam": {"type": "host-local", "dataDir": "$state/cni-data", "subnet": "$pod_network",
+ "routes": [{"dst": "0.0.0.0/0"}]}}
+CONFIG
+    cat >"$state/containerd.toml" <<CONFIG
+version = 2
+root = "$state/containerd"
+state = "$state/containerd-state"
+[grpc]
+  address = "$state/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "localhost/ringfence/pause:1"
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "$state/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "overlayfs"
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+CONFIG
+    start containerd nsenter --net="/run/netns/$namespace_name" containerd --config "$state/containerd.toml"
+    await containerd ctr --address "$state/containerd.sock" version
+}
+
+# The process that holds a pod's namespaces: it needs no more than a shell that waits.
+import_pause() {
+    local base
+    base=$(mktemp -d)
+    printf 'package main\nimport ("os"; "os/signal"; "syscall")\nfunc main() { c := make(chan os.Signal, 1)\nsignal.Notify(c, syscall.SIGTERM, syscall.SIGINT)\n<-c }\n' >"$base/pause.go"
+    (cd "$base" && HOME=$base GO111MODULE=off CGO_ENABLED=0 go build -ldflags '-s -w' -o pause pause.go)
+    mkdir "$base/image"
+    tar --numeric-owner --owner 0 --group 0 -C "$base" -cf "$base/layer.tar" pause
+    docker import --change 'ENTRYPOINT ["/pause"]' "$base/layer.tar" localhost/ringfence/pause:1 >/dev/null
+    give_image localhost/ringfence/pause:1
+    rm -rf "$base"
+}
+
+give_image() {
+    docker save "$1" | ctr --address "$state/containerd.sock" --namespace k8s.io images import --no-unpack=false - >/dev/null
+}
+
+start_kubelet() {
+    mkdir -p "$state/kubelet" "$state/pods-logs"
+    cat >"$state/kubelet.yaml" <<CONFIG
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+address: $node_address
+authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {clientCAFile: $state/ca.crt}}
+authorization: {mode: AlwaysAllow}
+tlsCertFile: $state/node.crt
+tlsPrivateKeyFile: $state/node.key
+cgroupDriver: cgroupfs
+cgroupRoot: /
+failSwapOn: false
+healthzPort: 0
+resolvConf: ""
+podPidsLimit: 4096
+evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
+imageGCHighThresholdPercent: 100
+maxPods: 200
+serializeImagePulls: false
+registryPullQPS: 0
+eventRecordQPS: 0
+kubeAPIQPS: 50
+kubeAPIBurst: 100
+CONFIG
+    start kubelet nsenter --net="/run/netns/$namespace_name" "$programs_dir/kubelet" --config "$state/kubelet.yaml" \
+        --kubeconfig "$state/node.kubeconfig" --hostname-override "$namespace_name" --node-ip "$node_address" \
+        --root-dir "$state/kubelet" --container-runtime remote --container-runtime-endpoint "unix://$state/containerd.sock" \
+        --runtime-cgroups /
+}
+
+# Debian has no network plugin that enforces policies. This stands in for one: it drops every packet of every pod but
+# loopback's, which is what the policy of sandboxes asks for; pods of other programs are cut off as well.
+policies() {
+    in_node iptables -D FORWARD -j rf-policy 2>/dev/null || true
+    in_node iptables -D INPUT -j rf-policy 2>/dev/null || true
+    in_node iptables -F rf-policy 2>/dev/null || in_node iptables -N rf-policy
+    [[ $1 == on ]] || return 0
+    in_node iptables -A rf-policy -i rf-pods -m conntrack --ctstate NEW -j DROP
+    in_node iptables -I FORWARD -j rf-policy
+    in_node iptables -I INPUT -j rf-policy
+}
+
+# --- ending
+
+stop() { # stop NAME: the process, with what it has started
+    local pid
+    pid=$(cat "$state/$1.pid" 2>/dev/null) || return 0
+    if [[ -r /proc/$pid/cmdline ]] && tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q -e "$state" -e "$1"; then
+        kill "$pid" 2>/dev/null || true
+        for _ in {1..100}; do
+            kill -0 "$pid" 2>/dev/null || break
+            sleep 0.1
+        done
+        kill -KILL "$pid" 2>/dev/null || true
+    fi
+    rm -f "$state/$1.pid"
+}
+
+end_pods() {
+    [[ -S $state/containerd.sock ]] || return 0
+    local ctr=(ctr --address "$state/containerd.sock" --namespace k8s.io) task
+    for task in $("${ctr[@]}" tasks list -q 2>/dev/null); do
+        "${ctr[@]}" tasks kill --signal KILL "$task" >/dev/null 2>&1 || true
+        "${ctr[@]}" tasks delete "$task" >/dev/null 2>&1 || true
+    done
+}
+
+down() {
+    stop kubelet
+    end_pods
+    local name mount
+    for name in containerd kube-scheduler kube-controller-manager kube-apiserver etcd; do
+        stop "$name"
+    done
+    awk -v state="$state/" 'index($5, state) == 1 { print $5 }' /proc/self/mountinfo | sort -r | while read -r mount; do
+        umount -l "$mount"
+    done
+    if [[ -e /run/netns/$namespace_name && -e $state/sysctl.kernel.panic ]]; then
+        ip netns delete "$namespace_name"
+        ip link delete rf-host 2>/dev/null || true
+        find /sys/fs/cgroup -depth -type d -path '*/kubepods*' -exec rmdir {} + 2>/dev/null || true
+    fi
+    for name in "${sysctls[@]}"; do
+        [[ -e $state/sysctl.$name ]] && sysctl -qw "$name=$(<"$state/sysctl.$name")"
+    done
+    rm -rf "$state"
+}
+
+status() {
+    local name pid
+    for name in etcd kube-apiserver kube-controller-manager kube-scheduler containerd kubelet; do
+        pid=$(cat "$state/$name.pid" 2>/dev/null) && kill -0 "$pid" 2>/dev/null && printf '%-24s process %s\n' "$name" "$pid"
+    done
+    kubectl --kubeconfig "$state/kubeconfig" get --raw /readyz >/dev/null
+}
+
+case ${1:-} in
+    install)
+        install_packages "${2:-}"
+        install_programs "${2:-}"
+        ;;
+    up) if [[ ${2:-} == node ]]; then up_node; else up_control_plane; fi ;;
+    image)
+        shift
+        for name in "$@"; do give_image "$name"; done
+        ;;
+    policies) policies "${2:-on}" ;;
+    restart-api) # as if the API server had died
+        stop kube-apiserver
+        read -ra ports <"$state/ports"
+        start_api_server "${ports[@]}"
+        await kube-apiserver kubectl --kubeconfig "$state/kubeconfig" get --raw /readyz
+        ;;
+    status) status ;;
+    down) down ;;
+    *)
+        sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
+        exit 2
+        ;;
+esac
