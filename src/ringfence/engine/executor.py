@@ -206,6 +206,11 @@ class Executor(Engine):
                 self._client.resume_workflow(one.workflow_id, queue_name=one.queue_name or QUEUE)
         self._liveness.wake()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether workflows run."""
+        return bool(self._executions.running)
+
     def drain(self, *, is_draining: bool) -> None:
         """Stop starting workflows, or start them again. Running workflows continue."""
         self._executions.is_draining = is_draining

@@ -4,11 +4,13 @@ import os
 import signal
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ringfence.cli.options import LogFormatOption
+from ringfence.cli.settings import duration_of
 from ringfence.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,11 +39,29 @@ def worker(
             help="The fleet's record store, as `fleet.records.url` of its file names it.",
         ),
     ] = None,
+    drain: Annotated[
+        str | None,
+        typer.Option(
+            "--drain",
+            metavar="DURATION",
+            help="How long running jobs may go on after SIGTERM; default: not at all.",
+        ),
+    ] = None,
+    heartbeat: Annotated[
+        Path | None,
+        typer.Option(
+            "--heartbeat",
+            metavar="FILE",
+            help="Set the time of FILE every few seconds while the fleet knows this worker.",
+        ),
+    ] = None,
     log_format: LogFormatOption = None,
 ) -> None:
     """Run jobs of a fleet on this machine until stopped.
 
-    The environment variable RINGFENCE_FLEET_DATABASE names the fleet's database.
+    On SIGTERM it takes no more jobs, and ends when those that run have ended, or after --drain; what has not ended
+    runs again elsewhere. A second signal ends it at once. The environment variable RINGFENCE_FLEET_DATABASE names the
+    fleet's database.
     """
     import json
 
@@ -63,7 +83,8 @@ def worker(
             "RINGFENCE_FLEET_DATABASE is not set; give the fleet's Postgres database, postgresql://…; the workers of a "
             "fleet on SQLite are those that its daemon starts (`fleet.workers`)"
         )
-    anyio.run(_work, url, slots, settings, reads_stdin)
+    drain_s = 0.0 if drain is None else duration_of("--drain", drain)
+    anyio.run(_work, url, slots, settings, reads_stdin, drain_s, heartbeat)
 
 
 def _checked_labels(labels: list[str]) -> list[str]:
@@ -75,11 +96,19 @@ def _checked_labels(labels: list[str]) -> list[str]:
     return labels
 
 
-async def _work(url: str, capacity: int, settings: dict[str, Any], reads_stdin: bool) -> None:
+async def _work(
+    url: str,
+    capacity: int,
+    settings: dict[str, Any],
+    reads_stdin: bool,
+    drain_s: float,
+    heartbeat: Path | None,
+) -> None:
     import anyio
 
     from ringfence.cli.fleet.log import Log
     from ringfence.config.paths import state_dir
+    from ringfence.config.units import format_duration
     from ringfence.fleet.worker.worker import Worker
 
     log = Log(settings.get("log_format", "text"))
@@ -100,6 +129,7 @@ async def _work(url: str, capacity: int, settings: dict[str, Any], reads_stdin: 
         labels=labels,
         records=(settings.get("records") or {}).get("url"),
         on_registered=None if reads_stdin else report_ready,  # a daemon reports its own workers
+        heartbeat=heartbeat,
     )
 
     async def watch_parent() -> None:
@@ -111,9 +141,16 @@ async def _work(url: str, capacity: int, settings: dict[str, Any], reads_stdin: 
         work.stop()
 
     async def watch_signals() -> None:
+        is_draining = False
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for _ in signals:
-                work.stop()
+                if is_draining or not drain_s:
+                    work.stop()
+                    continue
+                is_draining = True
+                line = f"stopping: running jobs have {format_duration(drain_s)} to end; the rest runs again elsewhere"
+                log(line, event="worker.draining", level="info")
+                tasks.start_soon(work.drain, drain_s)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch_signals)

@@ -46,8 +46,7 @@ class RecordUpload:
         while True:
             self._wanted = anyio.Event()
             try:
-                while await self.sweep() == _AT_ONCE:
-                    await anyio.lowlevel.checkpoint()
+                await self.sweep_all()
                 self._reported = ""
             except RingfenceError as exc:
                 if str(exc) != self._reported:
@@ -55,6 +54,15 @@ class RecordUpload:
                     self._log(f"{exc}; tried again each minute", event="record.not_stored")
             with anyio.move_on_after(_SWEEP_S):
                 await self._wanted.wait()
+
+    async def sweep_all(self) -> None:
+        """Upload every record of an ended attempt that is not stored yet.
+
+        Raises:
+            InfrastructureFault: The store or the database cannot be used.
+        """
+        while await self.sweep() == _AT_ONCE:
+            await anyio.lowlevel.checkpoint()
 
     async def sweep(self) -> int:
         """Upload records of ended attempts that are not stored yet, oldest first; return how many were examined.

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from ringfence.fleet.tracing.traces import Traces
 
 _LAST_TRACES_S = 6.0
+_LAST_RECORDS_S = 20.0
+"""How long a worker that stops may upload records: on a machine that ends with it, they would be lost."""
 _LEAVE_S = 5.0
+_IDLE_POLL_S = 0.5
 _RECOVERIES = 100
 """More than any job's attempts: the job counts those itself, and ends with a reason when they are used up."""
 
@@ -47,6 +50,7 @@ class Worker:
         labels: The labels that the `placement` of agents can ask for, in addition to the machine's name.
         records: The address of the fleet's record store; None: records stay on this machine.
         on_registered: Called with the worker's id once the fleet knows it and it takes jobs.
+        heartbeat: A file whose time is set to now each time the fleet knows this worker, for supervisors of processes.
     """
 
     def __init__(
@@ -61,8 +65,10 @@ class Worker:
         labels: Sequence[str] = (),
         records: str | None = None,
         on_registered: Callable[[str], None] | None = None,
+        heartbeat: Path | None = None,
     ) -> None:
         self._on_registered = on_registered
+        self._heartbeat = heartbeat
         self._labels = tuple(sorted(set(labels)))
         self._capacity = capacity
         self._say = say
@@ -100,6 +106,20 @@ class Worker:
             labels=(*self._labels, host),
         )
         self._stopping = anyio.Event()
+        self._is_leaving = False
+
+    async def drain(self, limit_s: float) -> None:
+        """Take no more jobs, and stop when those that run have ended, or after `limit_s` seconds."""
+        self._is_leaving = True
+        self._engine.drain(is_draining=True)
+        with anyio.move_on_after(limit_s):
+            with suppress(
+                RingfenceError
+            ):  # the fleet's list of workers is for people; jobs do not depend on it
+                await self._workers.drain(self._name(), is_draining=True)
+            while self._engine.is_busy:  # noqa: ASYNC110 -- an execution may begin and end between two events
+                await anyio.sleep(_IDLE_POLL_S)
+        self.stop()
 
     def stop(self) -> None:
         """Stop, and leave running jobs to other workers, which start them again; no attempt is counted for it."""
@@ -121,6 +141,11 @@ class Worker:
                 tasks.start_soon(self._uploads.run)
             await self._stopping.wait()
             tasks.cancel_scope.cancel()
+        if self._heartbeat is not None:
+            self._heartbeat.unlink(missing_ok=True)
+        if self._uploads is not None:
+            with suppress(RingfenceError), anyio.move_on_after(_LAST_RECORDS_S):
+                await self._uploads.sweep_all()
         with suppress(RingfenceError), anyio.move_on_after(_LEAVE_S):
             await self._workers.leave(self._name())
         self._database.close()
@@ -153,13 +178,15 @@ class Worker:
         if self._on_registered is not None:
             self._on_registered(self._name())
         while True:
+            if self._heartbeat is not None:
+                self._heartbeat.touch()
             with anyio.move_on_after(REFRESH_S):
                 await self._refresh_wanted.wait()
             self._refresh_wanted = anyio.Event()
             may_work = await self._workers.refresh(self._name())
             if may_work is None:  # it was taken for dead, for example while its machine slept
                 await self._register()
-            self._engine.drain(is_draining=may_work is False)
+            self._engine.drain(is_draining=self._is_leaving or may_work is False)
 
     async def _watch(self, lost: list[str]) -> None:
         """Stop as soon as the engine has stopped: it executes no further work."""
