@@ -102,7 +102,7 @@ def opener(images: Callable[[str], str | None]) -> Iterator[Callable[[str], Open
             if os.geteuid() == 0:
                 os.chown(directory, OTHER_UID, OTHER_UID)
             # gVisor's limit on processes is a watchdog, a rootless Podman's may be: that has to be accepted.
-            is_soft = backend == "gvisor" or (backend == "podman" and os.geteuid() != 0)
+            is_soft = backend in ("gvisor", "kubernetes") or (backend == "podman" and os.geteuid() != 0)
             fixed = {"backend": backend, "image": image, "soft_limits": is_soft}
             spec = SandboxSpec(**{**fixed, "workspace": directory, **changes})
             async with Sandbox.open(spec) as sandbox:

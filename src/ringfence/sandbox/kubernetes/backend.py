@@ -108,7 +108,11 @@ class KubernetesBackend(Backend):
                 runtime=asked.runtime or "the node's default",
                 laps_ms={key: round(value * 1000, 3) for key, value in laps.items()},
             )
-            facts = replace(facts, notes=(*facts.notes, *_notes(pod, answered)))
+            facts = replace(
+                facts,
+                notes=(*facts.notes, *_notes(pod, answered)),
+                environment={**facts.environment, **_git_environment(launch)},
+            )
             return PodFence(facts, stream, name, cluster, is_owner=volume is None)
 
     @asynccontextmanager
@@ -282,6 +286,18 @@ def _image_id(pod: Mapping[str, Any]) -> str:
     from ringfence.sandbox.kubernetes.manifest import GUEST
 
     return str(container_status(pod, GUEST).get("imageID") or "unknown")
+
+
+def _git_environment(launch: Launch) -> dict[str, str]:
+    """Let git work in the workspace, whose directory, that of the volume, belongs to root."""
+    workspace = launch.placement.workspace
+    if workspace is None:
+        return {}
+    return {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "safe.directory",
+        "GIT_CONFIG_VALUE_0": str(workspace),
+    }
 
 
 def _notes(pod: Mapping[str, Any], answered: tuple[str, ...]) -> list[str]:

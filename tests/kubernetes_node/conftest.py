@@ -1,0 +1,41 @@
+"""A node of Kubernetes, as `scripts/kubernetes.sh up node` starts it: `make test-kubernetes` runs these tests."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.sandbox.conftest import opener, workspace
+
+from ringfence.sandbox.docker.image.recipe import reference
+
+__all__ = ["opener", "workspace"]
+SCRIPT = Path(__file__).parents[2] / "scripts/kubernetes.sh"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def node() -> None:
+    """The node that runs; skips where none does."""
+    if not os.environ.get("KUBERNETES_STATE"):
+        pytest.skip("no node runs: `make test-kubernetes` starts one (KUBERNETES_STATE)")
+
+
+@pytest.fixture(scope="session")
+def images() -> Callable[[str], str | None]:
+    """The image that the node has."""
+    return lambda _backend: reference("base")
+
+
+@pytest.fixture(autouse=True)
+def kubeconfig(node: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 -- skips
+    """The administrator's kubeconfig."""
+    monkeypatch.setenv("KUBECONFIG", f"{os.environ['KUBERNETES_STATE']}/kubeconfig")
+
+
+@pytest.fixture
+def open_network() -> Iterator[None]:
+    """The node ignores policies, as many clusters do."""
+    subprocess.run([SCRIPT, "policies", "off"], check=True)
+    yield
+    subprocess.run([SCRIPT, "policies", "on"], check=True)
