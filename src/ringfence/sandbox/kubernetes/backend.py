@@ -24,6 +24,7 @@ from ringfence.sandbox.spec import SandboxSpec
 if TYPE_CHECKING:
     from ringfence.sandbox.kubernetes.cluster import Cluster
     from ringfence.sandbox.kubernetes.fence import PodFence
+    from ringfence.sandbox.kubernetes.isolation import Inspection
     from ringfence.sandbox.kubernetes.volume import PodVolume
 
 UNENFORCED_NETWORK = "unenforced"
@@ -86,12 +87,15 @@ class KubernetesBackend(Backend):
 
         volume = launch.volume if isinstance(launch.volume, PodVolume) else None
         began = time.monotonic()
-        asked = self._harden(launch, volume=volume is not None)
         async with self._session(launch) as cluster:
-            pod = volume.pod if volume else await self._make(cluster, launch, asked)
+            pod = (
+                volume.pod
+                if volume
+                else await self._make(cluster, launch, self._harden(launch, volume=False))
+            )
             name = str(pod["metadata"]["name"])
             try:
-                answered = await self._check_network(cluster, launch.spec, pod)
+                inspection = await self._inspect(cluster, launch.spec, pod)
                 checked = time.monotonic()
                 stream = await cluster.open_stream("attach to the pod", name, GUEST)
             except BaseException:
@@ -100,8 +104,10 @@ class KubernetesBackend(Backend):
                         await delete_pod(cluster, name)
                 raise
             laps = {"network": checked - began, "attach": time.monotonic() - checked}
+            image = ImageFacts(_image_id(pod), str(launch.spec.image), inspection.environment, volumes=())
+            asked = self._harden(launch, volume=volume is not None, image=image)
             facts = started_facts(
-                replace(asked, image=replace(asked.image, id=_image_id(pod))),
+                asked,
                 launch,
                 backend=self.name,
                 engine=f"Kubernetes, {cluster.name}",
@@ -110,7 +116,7 @@ class KubernetesBackend(Backend):
             )
             facts = replace(
                 facts,
-                notes=(*facts.notes, *_notes(pod, answered)),
+                notes=(*facts.notes, *_notes(pod, inspection.answered)),
                 environment={**facts.environment, **_git_environment(launch)},
             )
             return PodFence(facts, stream, name, cluster, is_owner=volume is None)
@@ -136,7 +142,8 @@ class KubernetesBackend(Backend):
                 raise SandboxStartFailed(f"the sandbox did not start: {exc}") from exc
             raise
 
-    def _harden(self, launch: Launch, *, volume: bool) -> HardenedContainer:
+    def _harden(self, launch: Launch, *, volume: bool, image: ImageFacts | None = None) -> HardenedContainer:
+        """Decide how the container is configured; nothing is known of the image before the pod runs."""
         spec = launch.spec
         if launch.placement.uid == 0 or launch.placement.gid == 0:
             raise PolicyRefused("a sandbox never runs as uid or gid 0", rule="no-root")
@@ -147,7 +154,7 @@ class KubernetesBackend(Backend):
         )
         return harden(
             launch,
-            ImageFacts(id="", reference=spec.image, environment={}, volumes=()),
+            image or ImageFacts(id="", reference=spec.image, environment={}, volumes=()),
             plan_limits(spec, _UNENFORCED, is_gvisor=is_gvisor, processors=0, key=0),
             labels=labels_for(launch.sandbox_id, launch.run_id, spec.ttl_s, spec.labels),
             guest_filter=filter_bytes("x86_64"),
@@ -181,16 +188,15 @@ class KubernetesBackend(Backend):
                 await delete_pod(cluster, name)
             raise
 
-    async def _check_network(
-        self, cluster: "Cluster", spec: SandboxSpec, pod: Mapping[str, Any]
-    ) -> tuple[str, ...]:
-        from ringfence.sandbox.kubernetes.isolation import answers
+    async def _inspect(self, cluster: "Cluster", spec: SandboxSpec, pod: Mapping[str, Any]) -> "Inspection":
+        """Look from inside the pod; refuse it if its network is not closed, unless the user has accepted that."""
+        from ringfence.sandbox.kubernetes.isolation import inspect
 
-        found = await answers(cluster, pod)
-        if found and spec.network != UNENFORCED_NETWORK:
+        found = await inspect(cluster, pod)
+        if found.answered and spec.network != UNENFORCED_NETWORK:
             raise SandboxStartFailed(
-                f"the network of the pod is not closed: {', '.join(found)} can be reached from inside, although a "
-                "NetworkPolicy denies it; use a cluster whose network plugin enforces policies, or accept it with "
+                f"the network of the pod is not closed: {', '.join(found.answered)} can be reached from inside, "
+                "although a NetworkPolicy denies it; use a cluster whose network plugin enforces policies, or accept it with "
                 f"`unsafe: [network]` and `sandbox: {{network: {UNENFORCED_NETWORK}}}` in your own configuration"
             )
         return found

@@ -1,7 +1,7 @@
 """Translates a hardened container into a pod, and checks the pod that the cluster made.
 
-Fields are those of the Kubernetes API, group core, version v1. `GUEST` is the container of the agent; `FILES`, where
-there is a workspace, mounts the same volume and runs only what `volume` sends there.
+Fields are those of the Kubernetes API, group core, version v1. `GUEST` is the container of the agent; `FILES` mounts
+the same workspace, if there is one, and runs only ringfence's own programs (`inside`).
 """
 
 import os
@@ -51,7 +51,6 @@ def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods)
             "this machine; put it into the image, or into a volume (sandbox.kubernetes.claims)",
             rule="mount-unseen",
         )
-    workspace = next((one for one in asked.mounts if one.source is not None), None)
     labels = {key: value for key, value in asked.labels.items() if key not in _ANNOTATIONS}
     ttl_s = launch.spec.ttl_s
     return {
@@ -90,10 +89,7 @@ def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods)
             "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
             **({} if asked.runtime is None else {"runtimeClassName": asked.runtime}),
             "volumes": list(_volumes(asked, settings)),
-            "containers": [
-                _guest(asked, settings),
-                *([] if workspace is None else [_files(asked)]),
-            ],
+            "containers": [_guest(asked, settings), _files(asked)],
         },
     }
 
@@ -143,7 +139,11 @@ def _files(asked: HardenedContainer) -> dict[str, Any]:
         "command": [*INTERPRETER, program("wait")],
         "env": [{"name": "LD_PRELOAD", "value": ""}],
         "resources": {"limits": _FILES_LIMITS, "requests": _RESERVED},
-        "volumeMounts": [{"name": _WORKSPACE_VOLUME, "mountPath": f"{CARRIED}/{TOP}"}],
+        "volumeMounts": [
+            {"name": _WORKSPACE_VOLUME, "mountPath": f"{CARRIED}/{TOP}"}
+            for mount in asked.mounts
+            if mount.source is not None
+        ],
     }
 
 

@@ -1,4 +1,6 @@
-"""Prints which of some addresses answer, as JSON: `probe TARGETS SECONDS`; a target is [name, host, port, kind].
+"""Prints which of some addresses answer, and its environment, as JSON: `probe TARGETS SECONDS`.
+
+A target is [name, host, port, kind]. The API server and its likely name server are added.
 
 An answer is a connection, a reset by the other end itself, or a datagram. A refusal that is told by ICMP is none: that
 is how some network plugins enforce a policy.
@@ -14,6 +16,7 @@ import sys
 import time
 
 IP_RECVERR = 11
+OF_POD = ("HOSTNAME", "LD_PRELOAD", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 NAME = b"\x0akubernetes\x07default\x03svc\x07cluster\x05local\x00"
 QUERY = struct.pack(">6H", 1, 256, 1, 0, 0, 0) + NAME + struct.pack(">2H", 1, 1)
 
@@ -56,6 +59,8 @@ targets = json.loads(sys.argv[1])
 server = os.environ.get("KUBERNETES_SERVICE_HOST")
 if server:
     targets.append(["the API server", server, int(os.environ.get("KUBERNETES_SERVICE_PORT", "443")), "tcp"])
+    name_server = server.rpartition(".")[0] + ".10"  # where most installers put it
+    targets += [["a name server", name_server, 53, kind] for kind in ("udp", "tcp") if "." in server]
 waiting = {}
 for target in targets:
     asking = ask(target[1], target[2], target[3])
@@ -72,4 +77,5 @@ while waiting and time.monotonic() < end:
         poll.unregister(descriptor)
         if is_answer(asking, target[3]):
             answered.append("{} ({}:{}, {})".format(*target))
-os.write(1, json.dumps(answered).encode())
+environment = {name: value for name, value in os.environ.items() if name not in OF_POD}
+os.write(1, json.dumps({"answered": answered, "environment": environment}).encode())
