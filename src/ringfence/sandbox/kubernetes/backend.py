@@ -195,9 +195,9 @@ class KubernetesBackend(Backend):
         found = await inspect(cluster, pod)
         if found.answered and spec.network != UNENFORCED_NETWORK:
             raise SandboxStartFailed(
-                f"the network of the pod is not closed: {', '.join(found.answered)} can be reached from inside, "
-                "although a NetworkPolicy denies it; use a cluster whose network plugin enforces policies, or accept it with "
-                f"`unsafe: [network]` and `sandbox: {{network: {UNENFORCED_NETWORK}}}` in your own configuration"
+                "the network of the pod is not closed, although a NetworkPolicy denies all connections: from inside "
+                f"answered {', '.join(found.answered)}; use a cluster whose network plugin enforces policies, or accept "
+                f"it with `unsafe: [network]` and `sandbox: {{network: {UNENFORCED_NETWORK}}}` in your own configuration"
             )
         return found
 
