@@ -15,8 +15,8 @@ from ringfence.sandbox.kubernetes.pod_stream import PodStream
 from ringfence.sandbox.kubernetes.volume import delete_pod
 
 _END_S = 20.0
-_REPORT_S = 10.0
-"""How long the cluster is given to report that the guest has ended, after its stream has."""
+_REPORT_S = 5.0
+"""How long the cluster is given to report that the guest has ended, after its stream has broken."""
 
 
 @dataclass(eq=False)
@@ -37,14 +37,24 @@ class PodFence(Fence):
         """Wait until the guest has ended, or nothing is known of it any more."""
         if self._is_killed:
             return EndReason("killed", "it was closed", self._stderr())
+        broken = self._broken()
         try:
-            async for pod in self.cluster.follow_pod(self.pod):
-                end = end_of(pod)
-                if end is not None:
-                    return replace(end, stderr=self._stderr())
+            with anyio.move_on_after(None if broken is None else _REPORT_S):
+                async for pod in self.cluster.follow_pod(self.pod):
+                    end = end_of(pod)
+                    if end is not None:
+                        return replace(end, stderr=self._stderr())
+                broken = None
         except RingfenceError as exc:
             return EndReason("engine", f"the cluster is gone: {exc}")
+        if broken is not None:
+            return EndReason("engine", f"{broken}; a stream is not opened again", self._stderr())
         return EndReason("killed", "its pod was deleted from outside", self._stderr())
+
+    def _broken(self) -> str | None:
+        """Why the stream broke, if it did not end by itself; the guest may live, and cannot be reached any more."""
+        end = self.stream.end
+        return end.detail if end is not None and end.kind in ("lost", "protocol") else None
 
     def _stderr(self) -> str:
         return shown(self.stream.stderr.decode("utf-8", "replace").strip())
