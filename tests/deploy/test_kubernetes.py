@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml  # type: ignore[import-untyped]  # its stubs are another package
-from tests.deploy.rendered import FOLDERS, all_containers, container, named, objects, pod
+from tests.deploy.rendered import DEPLOY, FOLDERS, all_containers, container, named, objects, pod
 
 from ringfence.config.units import parse_duration
 from ringfence.fleet.config.loader import load_fleet
@@ -237,3 +238,24 @@ def test_all_containers_have_the_image_that_an_overlay_replaces():
     }
     rendered = yaml.safe_dump_all(objects("overlays/example"))
     assert "registry.example.com/ringfence:" not in rendered
+
+
+def test_records_can_be_in_a_bucket(tmp_path: Path):
+    """With the component, no pod needs the claim, and the address of the bucket reaches daemon and workers."""
+    here = os.path.relpath(DEPLOY / "kubernetes", tmp_path.resolve())
+    literals = ["FLEET_RECORDS=s3://BUCKET/PREFIX"]
+    overlay = {
+        "resources": [f"{here}/base"],
+        "components": [f"{here}/components/bucket"],
+        "configMapGenerator": [{"name": "ringfence-settings", "behavior": "merge", "literals": literals}],
+        "namespace": "ringfence",
+    }
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(overlay))
+    assert objects(tmp_path, "PersistentVolumeClaim") == []
+    settings = named("ConfigMap", "ringfence-settings", tmp_path)
+    assert settings["data"] == {"FLEET_RECORDS": "s3://BUCKET/PREFIX", "FLEET_SLOTS": "4"}
+    for deployment in objects(tmp_path, "Deployment"):
+        spec = deployment["spec"]["template"]["spec"]
+        assert [volume for volume in spec["volumes"] if "persistentVolumeClaim" in volume] == []
+        (one,) = spec["containers"]
+        assert {"configMapRef": {"name": settings["metadata"]["name"]}} in one["envFrom"]
