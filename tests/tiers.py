@@ -142,6 +142,7 @@ ANY_USER: Mapping[str, str] = {
     "journal/test_session.py": "records, read",
     "journal/test_tampering.py": "records, read and verified",
     "journal/test_verification.py": "records, read and verified",
+    "kubernetes/": "responses of an API server",
     "ledger/": "lists of tests",
     "loop/corpus/": "what a gate makes of attempts, run inside",
     "loop/machine/test_agent_instructions.py": "files of attempts, compared as data",
