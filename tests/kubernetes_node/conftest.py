@@ -28,7 +28,7 @@ def images() -> Callable[[str], str | None]:
 
 
 @pytest.fixture(autouse=True)
-def kubeconfig(node: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 -- skips
+def kubeconfig(node: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The administrator's kubeconfig."""
     monkeypatch.setenv("KUBECONFIG", f"{os.environ['KUBERNETES_STATE']}/kubeconfig")
 
