@@ -53,7 +53,7 @@ def _lost(before: Any, after: Any, where: str) -> list[str]:
 def test_every_object_fits_the_schema_of_a_current_kubernetes(folder: str):
     """Each object has its required fields, and no field that its kind does not know."""
     for one in objects(folder):
-        read = msgspec.convert(one, _model(one["kind"], one["apiVersion"]))
+        read: object = msgspec.convert(one, _model(one["kind"], one["apiVersion"]))
         assert _lost(one, msgspec.to_builtins(read), one["kind"]) == []
 
 
