@@ -15,6 +15,7 @@ from benchmarks import (
     fleet,
     gateway,
     harnesses,
+    kubernetes,
     loop,
     pool,
     proxy,
@@ -65,6 +66,7 @@ _GROUPS: dict[str, Callable[[], Sequence[Row]]] = {
     "schedules": lambda: anyio.run(schedules.measure),
     "fleet": fleet.measure,
     "loop": loop.measure,
+    "kubernetes": lambda: anyio.run(kubernetes.measure_if_there),
     "harnesses": lambda: anyio.run(harnesses.measure_if_there),
 }
 

@@ -1,0 +1,173 @@
+"""Sandboxes as pods, beside bare pods and `kubectl exec`, on the node that KUBECONFIG names.
+
+scripts/kubernetes.sh install node && scripts/kubernetes.sh up node && scripts/kubernetes.sh policies on
+scripts/kubernetes.sh image IMAGE
+KUBECONFIG=/tmp/ringfence-kubernetes/kubeconfig python -m benchmarks kubernetes
+"""
+
+import io
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import anyio
+from anyio import to_thread
+
+from benchmarks.claim import Row, p50_p99
+from ringfence.sandbox import Placement, Sandbox, SandboxSpec
+from ringfence.sandbox.base import Launch
+from ringfence.sandbox.docker.image.recipe import reference
+from ringfence.sandbox.kubernetes.backend import KubernetesBackend
+from ringfence.sandbox.kubernetes.cluster import Cluster, open_cluster
+from ringfence.sandbox.kubernetes.failure import is_running
+from ringfence.sandbox.protocol.loader import guest_arguments
+from ringfence.sandbox.tar.pack import pack_workspace
+from ringfence.sandbox.tar.stream import Bounds
+
+_STARTS, _EXECS, _PEERS, _UPLOADS, _CROWD = 8, 300, 20, 3, 50
+_UPLOAD_MB = 100
+_GONE_S = 60.0
+_IMAGE = reference("base")
+
+
+async def measure_if_there() -> list[Row]:
+    """All rows, where KUBECONFIG names a cluster; else none."""
+    if not os.environ.get("KUBECONFIG"):
+        print("kubernetes: KUBECONFIG names no cluster")
+        return []
+    starts = await _starts()
+    return [starts, await _commands(), await _upload(), await _crowd()]
+
+
+def _spec(**changes: object) -> SandboxSpec:
+    return SandboxSpec(**{"backend": "kubernetes", "image": _IMAGE, "soft_limits": True, **changes})
+
+
+@asynccontextmanager
+async def _bare_pod(cluster: Cluster) -> AsyncIterator[str]:
+    """A pod of one container that waits, once it is ready."""
+    name = f"bare-{uuid4().hex[:8]}"
+    container = {"name": "main", "image": _IMAGE, "command": ["sleep", "600"], "imagePullPolicy": "Never"}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 0, "restartPolicy": "Never"}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    await cluster.call("create a pod", "POST", cluster.path("pods"), body=body)
+    async for pod in cluster.follow_pod(name):
+        if is_running(pod):
+            break
+    try:
+        yield name
+    finally:
+        await cluster.call("delete a pod", "DELETE", cluster.path("pods", name))
+
+
+async def _starts() -> Row:
+    """A pod requested to its first result, and a bare pod requested to its being ready, in turn."""
+    ours, bare = [], []
+    async with await open_cluster() as cluster:
+        for _ in range(_STARTS):
+            began = time.perf_counter()
+            async with _bare_pod(cluster):
+                bare.append((time.perf_counter() - began) * 1000)
+            began = time.perf_counter()
+            async with Sandbox.open(_spec()) as sandbox:
+                assert (await sandbox.run(["true"])).ok
+                ours.append((time.perf_counter() - began) * 1000)
+    limit = 1.5 * statistics.median(bare)
+    return Row(
+        "a pod requested to its first result",
+        "≤ 1.5x a bare pod's Ready",
+        p50_p99(ours, digits=0),
+        f"bare pod ready: {p50_p99(bare, digits=0)}",
+        statistics.median(ours) <= limit,
+    )
+
+
+async def _commands() -> Row:
+    """`true` in an open sandbox, and by `kubectl exec` in a bare pod, in turn."""
+    ours, peers = [], []
+    async with await open_cluster() as cluster, _bare_pod(cluster) as pod, Sandbox.open(_spec()) as sandbox:
+        for number in range(_EXECS):
+            began = time.perf_counter()
+            assert (await sandbox.run(["true"])).ok
+            ours.append((time.perf_counter() - began) * 1000)
+            if number % (_EXECS // _PEERS) == 0:
+                began = time.perf_counter()
+                await anyio.run_process(["kubectl", "exec", pod, "--", "true"])
+                peers.append((time.perf_counter() - began) * 1000)
+    return Row(
+        "a command in an open pod",
+        "p50 ≤ 5 ms",
+        p50_p99(ours),
+        f"`kubectl exec`: {p50_p99(peers, digits=0)}",
+        statistics.median(ours) <= 5,
+    )
+
+
+async def _upload() -> Row:
+    """100 MB in one file, to the volume of a pod."""
+    speeds = []
+    backend = KubernetesBackend()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "blob").write_bytes(os.urandom(_UPLOAD_MB * 1_000_000))
+        packed = io.BytesIO()
+        pack_workspace(Path(folder), packed.write, uid=1000, gid=1000, bounds=Bounds(1 << 40, 1000))
+        for _ in range(_UPLOADS):
+            placement = Placement(1000, 1000, Path("/work"), Path(folder), upload="all")
+            launch = Launch(uuid4().hex[:12], _spec(), placement, guest_arguments())
+            volume = await backend.make_volume(launch)
+            try:
+                began = time.perf_counter()
+                await volume.put(packed)
+                speeds.append(_UPLOAD_MB / (time.perf_counter() - began))
+            finally:
+                await volume.remove()
+    return Row(
+        f"upload of {_UPLOAD_MB} MB",
+        "≥ 50 MB/s",
+        f"median {statistics.median(speeds):.0f} MB/s",
+        "",
+        statistics.median(speeds) >= 50,
+    )
+
+
+async def _crowd() -> Row:
+    """Fifty pods at once: started, used and removed; none is left."""
+    done = []
+
+    async def use() -> None:
+        async with Sandbox.open(_spec(memory="256m", cpus=0.2)) as sandbox:
+            assert (await sandbox.run(["true"])).ok
+            done.append(sandbox.id)
+
+    began = time.perf_counter()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(_CROWD):
+            tasks.start_soon(use)
+    took = time.perf_counter() - began
+    left = _CROWD
+    with anyio.move_on_after(_GONE_S):  # nodes confirm the end of a pod later than that of its processes
+        while left := await to_thread.run_sync(_pods_left, frozenset(done)):
+            await anyio.sleep(1)
+    return Row(
+        f"{_CROWD} pods at once: started, used, removed",
+        "none left",
+        f"{len(done)} used in {took:.1f} s, {left} left",
+        "",
+        len(done) == _CROWD and left == 0,
+    )
+
+
+def _pods_left(ids: frozenset[str]) -> int:
+    async def count() -> int:
+        async with await open_cluster() as cluster:
+            found = await cluster.call("list pods", "GET", cluster.path("pods"))
+        names = json.dumps([pod["metadata"]["name"] for pod in found["items"]])
+        return sum(each in names for each in ids)
+
+    return anyio.run(count)
