@@ -223,6 +223,7 @@ ANY_USER: Mapping[str, str] = {
     "sandbox/docker/test_multiplex.py": "bytes of an engine, read",
     "sandbox/docker/test_readback.py": "replies of an engine, judged",
     "sandbox/guest/test_frames.py": "frames, written and read",
+    "sandbox/kubernetes/test_manifest.py": "requests to a cluster, made, and its replies, judged",
     "sandbox/pool/test_conformance.py": "sandboxes from the pool are a backend's, whose contract both users try",
     "sandbox/pool/test_pool.py": "when sandboxes are opened and handed out; promises try a warm one as both users",
     "sandbox/seccomp/test_compile.py": "programs for the kernel, made and simulated",

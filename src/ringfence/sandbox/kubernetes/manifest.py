@@ -5,7 +5,9 @@ the same workspace, if there is one, and runs only ringfence's own programs (`in
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from ringfence.config.kubernetes import KubernetesPods
@@ -200,11 +202,56 @@ def policy_fault(found: Mapping[str, Any]) -> str | None:
 
 # --- reading back: an admission controller may change a pod
 
+_POD_OFF = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "enableServiceLinks")
+_POD_SAME = (
+    "restartPolicy",
+    "dnsPolicy",
+    "dnsConfig",
+    "hostAliases",
+    "runtimeClassName",
+    "automountServiceAccountToken",
+    "activeDeadlineSeconds",
+    "resourceClaims",
+)
+_CONTAINER_SAME = (
+    "image",
+    "command",
+    "args",
+    "workingDir",
+    "env",
+    "envFrom",
+    "stdin",
+    "stdinOnce",
+    "tty",
+    "ports",
+    "lifecycle",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "volumeDevices",
+)
+_HARMLESS: tuple[tuple[str, Any], ...] = (
+    ("procMount", "Default"),  # servers since 1.33 fill it in
+    ("fsGroupChangePolicy", "Always"),
+    ("fsGroupChangePolicy", "OnRootMismatch"),
+    ("appArmorProfile", {"type": "RuntimeDefault"}),
+)
+"""Values of a security context that may be added."""
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
+_QUANTITY = re.compile(r"([+-]?[0-9.]+)(?:([eE][+-]?[0-9]+)|([numkMGTPE]|[KMGTPE]i)?)")
+_SUFFIXES = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+
 
 def mismatches(asked: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[str]:
     """Describe where the pod that the cluster made is less safe than, or of other parts than, the one asked for."""
+    for kind in ("labels", "annotations"):
+        found = made["metadata"].get(kind) or {}
+        for key, value in asked["metadata"][kind].items():
+            if found.get(key) != value:
+                yield f"{kind[:-1]} {key!r} is {found.get(key)!r}, not {value!r}"
     wanted, got = asked["spec"], made["spec"]
     yield from _wrong_pod(wanted, got)
+    yield from _wrong_volumes(wanted, got)
     containers = {one["name"]: one for one in got.get("containers") or ()}
     for one in wanted["containers"]:
         if one["name"] in containers:
@@ -212,11 +259,11 @@ def mismatches(asked: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[st
 
 
 def _wrong_pod(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
-    for key in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "enableServiceLinks"):
+    for key in _POD_OFF:
         if got.get(key, False):
             yield f"{key} is on"
-    for key in ("restartPolicy", "dnsPolicy", "runtimeClassName", "automountServiceAccountToken"):
-        if got.get(key) != wanted.get(key):
+    for key in _POD_SAME:
+        if _stored(got.get(key)) != _stored(wanted.get(key)):
             yield f"{key} is {got.get(key)!r}, not {wanted.get(key)!r}"
     yield from _differences("securityContext", wanted["securityContext"], got.get("securityContext") or {})
     for kind in ("containers", "initContainers", "ephemeralContainers"):
@@ -224,49 +271,85 @@ def _wrong_pod(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[st
         found = [one["name"] for one in got.get(kind) or ()]
         if sorted(names) != sorted(found):
             yield f"{kind} are {found!r}, not {names!r}"
-    volumes = {one["name"] for one in wanted["volumes"]}
-    yield from (
-        f"volume {one['name']!r} was added" for one in got.get("volumes") or () if one["name"] not in volumes
-    )
+
+
+def _wrong_volumes(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
+    volumes = {one["name"]: one for one in wanted["volumes"]}
+    found = {one["name"]: one for one in got.get("volumes") or ()}
+    for name in sorted(found.keys() - volumes.keys()):
+        yield f"volume {name!r} was added"
+    for name, volume in volumes.items():
+        if name not in found or _sized(found[name]) != _sized(volume):
+            yield f"volume {name!r} was changed"
 
 
 def _wrong_container(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
     name = wanted["name"]
-    for key in ("image", "command", "args", "env", "envFrom", "lifecycle", "volumeDevices"):
-        if (got.get(key) or None) != _stored(wanted.get(key)):
+    for key in _CONTAINER_SAME:
+        if _stored(got.get(key)) != _stored(wanted.get(key)):
             yield f"{key} of container {name!r} was changed"
-    if got.get("resources", {}).get("limits", {}).keys() != wanted["resources"]["limits"].keys():
+    limits = {key: _quantity(value) for key, value in wanted["resources"]["limits"].items()}
+    found = (got.get("resources") or {}).get("limits") or {}
+    if {key: _quantity(value) for key, value in found.items()} != limits:
         yield f"the limits of container {name!r} were changed"
     yield from _differences(
         f"securityContext of container {name!r}", wanted["securityContext"], got.get("securityContext") or {}
     )
+    yield from _wrong_mounts(wanted, got)
+
+
+def _wrong_mounts(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
     mounts = {one["mountPath"]: one for one in wanted["volumeMounts"]}
     found = {one["mountPath"]: one for one in got.get("volumeMounts") or ()}
-    for path in found.keys() - mounts.keys():
+    for path in sorted(found.keys() - mounts.keys()):
         token = ", the token of a service account" if path.startswith(_TOKEN_DIRECTORY) else ""
         yield f"{found[path]['name']!r} is mounted on {path!r}{token}, which was not asked for"
     for path, mount in mounts.items():
-        if path not in found or found[path]["name"] != mount["name"]:
+        made = found.get(path, {"name": None})
+        if made["name"] != mount["name"]:
             yield f"{mount['name']!r} is not mounted on {path!r}"
-        elif mount.get("readOnly") and not found[path].get("readOnly"):
-            yield f"the mount on {path!r} is writable"
+        elif bool(mount.get("readOnly")) != bool(made.get("readOnly")):
+            yield f"the mount on {path!r} is {'read-only' if made.get('readOnly') else 'writable'}"
+        elif made.get("subPath") or made.get("subPathExpr") or made.get("mountPropagation", "None") != "None":
+            yield f"the mount on {path!r} was changed"
 
 
 def _stored(value: Any) -> Any:
-    """A list as the API stores it: an empty value of a variable is left out."""
-    if not isinstance(value, list):
-        return value or None
-    return [
-        {key: inner for key, inner in one.items() if inner != ""} if isinstance(one, dict) else one
-        for one in value
-    ] or None
+    """A value as the API stores it: empty ones are left out."""
+    if isinstance(value, Mapping):
+        value = {key: inner for key, one in value.items() if (inner := _stored(one)) not in _EMPTY}
+    elif isinstance(value, list):
+        value = [_stored(one) for one in value]
+    return None if value in _EMPTY else value
+
+
+def _sized(volume: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A volume whose size can be compared."""
+    empty = volume.get("emptyDir")
+    if empty is None:
+        return volume
+    return {**volume, "emptyDir": {**empty, "sizeLimit": _quantity(empty.get("sizeLimit", "0"))}}
+
+
+def _quantity(text: Any) -> Decimal:
+    """A quantity of the API, which a server may write in another form; no number if it is none."""
+    match = _QUANTITY.fullmatch(str(text))
+    if match is None:
+        return Decimal("NaN")
+    number, exponent, suffix = match.groups()
+    try:
+        if exponent is None and suffix is not None and suffix.endswith("i"):
+            return Decimal(number) * Decimal(1024) ** ("KMGTPE".index(suffix[0]) + 1)
+        return Decimal(number + (exponent or f"e{_SUFFIXES[suffix] if suffix else 0}"))
+    except InvalidOperation:
+        return Decimal("NaN")
 
 
 def _differences(what: str, wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
-    """Values that differ, and capabilities or sysctls that were added."""
+    """Values that differ, and those that were added: a uid, groups, capabilities, sysctls."""
     for key, value in wanted.items():
         if got.get(key) != value:
             yield f"{key} in {what} is {got.get(key)!r}, not {value!r}"
-    for key in got.keys() - wanted.keys() - {"fsGroupChangePolicy"}:
-        if got[key]:
+    for key in sorted(got.keys() - wanted.keys()):
+        if got[key] not in _EMPTY and (key, got[key]) not in _HARMLESS:
             yield f"{key} in {what} is {got[key]!r}, which was not asked for"
