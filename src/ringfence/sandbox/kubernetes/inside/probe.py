@@ -15,8 +15,9 @@ import struct
 import sys
 import time
 
-IP_RECVERR = 11
 OF_POD = ("HOSTNAME", "LD_PRELOAD", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+RECVERR = {socket.AF_INET: (socket.IPPROTO_IP, 11), socket.AF_INET6: (socket.IPPROTO_IPV6, 25)}
+"""The option that lets errors told by ICMP be read (ip(7), ipv6(7))."""
 NAME = b"\x0akubernetes\x07default\x03svc\x07cluster\x05local\x00"
 QUERY = struct.pack(">6H", 1, 256, 1, 0, 0, 0) + NAME + struct.pack(">2H", 1, 1)
 
@@ -27,8 +28,7 @@ def ask(host: str, port: int, kind: str) -> "socket.socket | None":
     try:
         one = socket.socket(family, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
         one.setblocking(False)
-        if family == socket.AF_INET:
-            one.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
+        one.setsockopt(*RECVERR[family], 1)
         if kind == "tcp":
             return one if one.connect_ex((host, port)) in (0, errno.EINPROGRESS) else None
         one.connect((host, port))
