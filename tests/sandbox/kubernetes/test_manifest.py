@@ -147,9 +147,9 @@ def test_only_the_guest_sees_the_workspace_in_its_place() -> None:
     assert {"name": "workspace", "mountPath": "/w", "readOnly": False} in container(ASKED)["volumeMounts"]
 
 
-def test_no_workspace_needs_no_second_container() -> None:
-    """Without a workspace there is the guest's container alone."""
-    assert [one["name"] for one in make_pod(has_workspace=False)["spec"]["containers"]] == [manifest.GUEST]
+def test_without_a_workspace_the_second_container_sees_nothing() -> None:
+    """Without a workspace the container for the probe mounts nothing."""
+    assert make_pod(has_workspace=False)["spec"]["containers"][1]["volumeMounts"] == []
 
 
 def test_image_cannot_choose_the_guests_libraries() -> None:
