@@ -152,7 +152,7 @@ async def _crowd() -> Row:
     took = time.perf_counter() - began
     left = _CROWD
     with anyio.move_on_after(_GONE_S):  # nodes confirm the end of a pod later than that of its processes
-        while left := await to_thread.run_sync(_pods_left, frozenset(done)):
+        while left := await to_thread.run_sync(_pods_left, frozenset(done)):  # noqa: ASYNC110 -- another client
             await anyio.sleep(1)
     return Row(
         f"{_CROWD} pods at once: started, used, removed",
