@@ -18,6 +18,7 @@ set -euo pipefail
 readonly version=1.20.5+really1.20.2-1.1+deb12u1
 readonly programs_dir=${KUBERNETES_PROGRAMS:-/usr/local/lib/ringfence-kubernetes/1.20.2}
 readonly state=${KUBERNETES_STATE:-/tmp/ringfence-kubernetes}
+export HOME=$state # where kubectl keeps a cache; of nobody else
 readonly namespace_name=ringfence-node host_address=10.97.0.1 node_address=10.97.0.2 service_address=10.96.0.1
 readonly pod_network=10.98.0.0/16
 readonly sysctls=(vm.overcommit_memory kernel.panic kernel.panic_on_oops)
