@@ -59,6 +59,16 @@ def test_runtimes_have_short_names(short: str, full: str) -> None:
         pytest.param("sandbox", {"protect": ["*a*a*b"]}, id="pattern slow to match"),
         pytest.param("sandbox", {"protect": ["a" * 201]}, id="pattern too long"),
         pytest.param("sandbox", {"setup": "make"}, id="text for a list"),
+        pytest.param("sandbox", {"kubernetes": {"namespace": "../kube-system"}}, id="no namespace"),
+        pytest.param("sandbox", {"kubernetes": {"namespace": "a\n"}}, id="namespace of two lines"),
+        pytest.param(
+            "sandbox", {"kubernetes": {"claims": [{"name": "a", "target": "b"}]}}, id="relative claim"
+        ),
+        pytest.param("sandbox", {"kubernetes": {"claims": [{"name": "a"}]}}, id="claim mounted nowhere"),
+        pytest.param(
+            "sandbox", {"kubernetes": {"tolerations": [{"key": "a", "until": 5}]}}, id="unknown key"
+        ),
+        pytest.param("sandbox", {"kubernetes": {"start_timeout": 0}}, id="no time to start"),
         pytest.param("run", {"verify": ""}, id="empty check"),
         pytest.param("run", {"toolset": "root"}, id="unknown toolset"),
         pytest.param("prices", {"m": {"input": 1, "output": 1}}, id="price in part"),

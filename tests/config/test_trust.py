@@ -58,6 +58,7 @@ LOOSER = {
     "sandbox.engine": {"sandbox": {"engine": "tcp://evil.example:2375"}},
     "sandbox.runtime": {"sandbox": {"runtime": "runc"}},
     "sandbox.network": {"sandbox": {"network": "bridge"}},
+    "sandbox.kubernetes": {"sandbox": {"kubernetes": {"namespace": "kube-system"}}},
     "sandbox.labels": {"sandbox": {"labels": {"a": "b"}}},
     "sandbox.tmp_exec": {"sandbox": {"tmp_exec": True}},
     "sandbox.fallback": {"sandbox": {"fallback": "host"}},

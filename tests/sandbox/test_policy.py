@@ -64,6 +64,8 @@ def test_sources(source: str, rule: str, around: Surroundings) -> None:
     assert refused(mounting(source.replace("~", str(around.home))), around) == rule
 
 
+POD = {"image": "a:1", "backend": "kubernetes"}
+OVER = "mount-over-workspace"
 DIGEST = "sha256:" + "a" * 64
 
 
@@ -93,6 +95,18 @@ DIGEST = "sha256:" + "a" * 64
         ({"engine": "unix:///x", "backend": "bubblewrap"}, "containers-only"),
         ({"tmp_exec": True}, "containers-only"),
         ({"network": "lab", "unsafe": ("network",)}, "containers-only"),
+        ({"image": "a:1", "kubernetes": {"namespace": "b"}}, "pods-only"),
+        ({"image": "a:1", "backend": "docker", "kubernetes": {"reserve": True}}, "pods-only"),
+        ({**POD, "kubernetes": {"namespace": "b", "claims": [{"name": "c", "target": "/cache"}]}}, None),
+        ({**POD, "kubernetes": {"claims": [{"name": "c", "target": "/usr/lib"}]}}, "mount-target"),
+        ({**POD, "kubernetes": {"claims": [{"name": "c", "target": "/.."}]}}, "mount-target"),
+        (
+            {**POD, "workspace": "/w/x", "kubernetes": {"claims": [{"name": "c", "target": "/w"}]}},
+            "mount-over-workspace",
+        ),
+        ({**POD, "network": "unenforced"}, "network"),
+        ({**POD, "network": "unenforced", "unsafe": ("network",)}, None),
+        ({**POD, "network": "bridge", "unsafe": ("network",)}, "pods-only"),
     ],
 )
 def test_containers(fields: dict[str, object], rule: str | None, around: Surroundings) -> None:

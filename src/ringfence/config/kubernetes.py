@@ -7,6 +7,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from ringfence.config.units import Seconds
 from ringfence.config.values import absolute_path
 
+UNENFORCED = "unenforced"
+"""The value of `sandbox.network` that accepts a cluster in which something answers from inside the pod."""
 _NAME = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
 ObjectName = Annotated[str, StringConstraints(pattern=_NAME)]
 """Name of an object, as the Kubernetes API has it: a DNS subdomain."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ringfence.config import Effective
     from ringfence.sandbox.base import Traits
 
-_OF_CONTAINERS = ("image", "engine", "runtime", "network", "labels", "tmp_exec")
+_OF_CONTAINERS = ("image", "engine", "runtime", "network", "labels", "tmp_exec", "kubernetes")
 
 
 def spec_of(effective: "Effective", workspace: Path | None) -> SandboxSpec:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ringfence.config.egress import WEB_PORTS
 from ringfence.config.engine_access import EngineAccess
+from ringfence.config.kubernetes import UNENFORCED, KubernetesPods
 from ringfence.egress.address import refused_target
 from ringfence.egress.environment import PROXY_PORT
 from ringfence.errors import PolicyRefused, UsageError
@@ -141,18 +142,22 @@ def _device(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
             yield f"mount of {str(mount.source)!r}"
 
 
+def _targets(spec: SandboxSpec) -> Iterator[str]:
+    for mount in (*spec.mounts, *spec.kubernetes.claims):
+        yield mount.target
+
+
 def _target(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
-    for mount in spec.mounts:
-        target = _normal(mount.target)
-        if not mount.target.startswith("/") or target == Path("/") or _is_in(target, *_FORBIDDEN_TARGETS):
-            yield f"mount on {mount.target!r}"
+    for text in _targets(spec):
+        target = _normal(text)
+        if not text.startswith("/") or target == Path("/") or _is_in(target, *_FORBIDDEN_TARGETS):
+            yield f"mount on {text!r}"
 
 
 def _over_workspace(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
-    for mount in spec.mounts:
-        target = _normal(mount.target)
-        if spec.workspace is not None and target in (spec.workspace, *spec.workspace.parents):
-            yield f"mount on {mount.target!r}"
+    for text in _targets(spec):
+        if spec.workspace is not None and _normal(text) in (spec.workspace, *spec.workspace.parents):
+            yield f"mount on {text!r}"
 
 
 def _forwards(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
@@ -247,6 +252,14 @@ def _without_containers(spec: SandboxSpec, _around: Surroundings) -> Iterator[st
         yield f"sandbox.{name} with backend {spec.backend!r}"
 
 
+def _pods_only(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
+    is_pod = spec.backend == "kubernetes"
+    if not is_pod and spec.kubernetes != KubernetesPods():
+        yield f"sandbox.kubernetes with backend {spec.backend!r}"
+    if is_pod and spec.network not in ("none", UNENFORCED):
+        yield f"network {spec.network!r} with backend 'kubernetes'"
+
+
 RULES = (
     Rule("mount-root", "it shows the whole machine", _root),
     Rule("mount-system", "it holds the machine's accounts, devices or kernel settings", _system),
@@ -275,7 +288,16 @@ RULES = (
         _network,
     ),
     Rule("labels", "labels that begin with 'ringfence.' are ours", _labels),
-    Rule("containers-only", "it would have no effect; use docker, podman or gvisor", _without_containers),
+    Rule(
+        "containers-only",
+        "it would have no effect; use docker, podman, gvisor or kubernetes",
+        _without_containers,
+    ),
+    Rule(
+        "pods-only",
+        "it would have no effect; only pods have such settings, and they have no other network",
+        _pods_only,
+    ),
     Rule(
         "variable-name",
         "no process can have it: a name is not empty and holds no '=', and there is no NUL",

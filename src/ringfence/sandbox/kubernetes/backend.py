@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from ringfence.config.kubernetes import UNENFORCED
 from ringfence.errors import PolicyRefused, RingfenceError, SandboxStartFailed
 from ringfence.sandbox.base import Backend, Launch, Traits
 from ringfence.sandbox.container.hardened_container import (
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from ringfence.sandbox.kubernetes.isolation import Inspection
     from ringfence.sandbox.kubernetes.volume import PodVolume
 
-UNENFORCED_NETWORK = "unenforced"
-"""The value of `sandbox.network` that accepts a cluster in which something answers from inside the pod."""
 _UNSEEN = "a pod does not see this machine's files"
 _UNENFORCED = {"pids": "a pod has no limit on processes but that of its node's kubelet"}
 _POLICY_PATH = "networkpolicies"
@@ -193,11 +192,11 @@ class KubernetesBackend(Backend):
         from ringfence.sandbox.kubernetes.isolation import inspect
 
         found = await inspect(cluster, pod)
-        if found.answered and spec.network != UNENFORCED_NETWORK:
+        if found.answered and spec.network != UNENFORCED:
             raise SandboxStartFailed(
                 "the network of the pod is not closed, although a NetworkPolicy denies all connections: from inside "
                 f"answered {', '.join(found.answered)}; use a cluster whose network plugin enforces policies, or accept "
-                f"it with `unsafe: [network]` and `sandbox: {{network: {UNENFORCED_NETWORK}}}` in your own configuration"
+                f"it with `unsafe: [network]` and `sandbox: {{network: {UNENFORCED}}}` in your own configuration"
             )
         return found
 
