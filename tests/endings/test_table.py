@@ -37,7 +37,7 @@ CASES = [
         row,
         runtime,
         id=f"{row.happens.rstrip('.')}-{runtime}",
-        marks=pytest.mark.full("tried with other programs, as it waits long") if row.is_full(runtime) else (),
+        marks=pytest.mark.full("tried with other programs") if row.is_full(runtime) else (),
     )
     for row in ROWS
     for runtime in RUNTIMES
