@@ -84,7 +84,7 @@ SETTINGS: Mapping[str, SettingOption] = {
         "sandbox.backend",
         str,
         "NAME",
-        "Backend: auto, bubblewrap, docker, podman, gvisor, or host (no sandbox).",
+        "Backend: auto, bubblewrap, docker, podman, gvisor, kubernetes, or host (no sandbox).",
         complete=completion.complete_backends,
     ),
     "image": SettingOption("sandbox.image", str, "IMAGE", "Container image, with a tag or digest."),
