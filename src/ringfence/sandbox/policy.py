@@ -143,8 +143,8 @@ def _device(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
 
 
 def _targets(spec: SandboxSpec) -> Iterator[str]:
-    for mount in (*spec.mounts, *spec.kubernetes.claims):
-        yield mount.target
+    yield from (mount.target for mount in spec.mounts)
+    yield from (claim.target for claim in spec.kubernetes.claims)
 
 
 def _target(spec: SandboxSpec, _around: Surroundings) -> Iterator[str]:
