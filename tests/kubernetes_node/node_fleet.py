@@ -65,7 +65,8 @@ class NodeFleet:
 
     def ended(self, job: str) -> dict[str, Any]:
         """Wait for the end of a job; return it."""
-        return self.wait(lambda: self.job(job), lambda found: found["ended_at"] is not None)
+        found: dict[str, Any] = self.wait(lambda: self.job(job), lambda one: one["ended_at"] is not None)
+        return found
 
     def pods(self, selector: str) -> list[dict[str, Any]]:
         """The pods of a selector."""

@@ -23,7 +23,8 @@ _KINDS = {
 """The kinds of pages by their directories."""
 _FLEET_GUIDES = (
     "operate-a-fleet", "monitor-a-fleet", "schedules-and-triggers", "hooks-and-notifications", "answer-questions",
-    "sessions-and-homes",    "budgets-and-limits", "several-machines", "sizing", "migrate-from-herdctl",
+    "sessions-and-homes", "budgets-and-limits", "several-machines", "fleet-on-kubernetes", "sizing",
+    "migrate-from-herdctl",
 )  # fmt: skip
 _INTEGRATION_GUIDES = (
     "mcp-server",
