@@ -17,6 +17,8 @@ from ringfence.cli.settings import load_settings
 from ringfence.errors import ExitCode, RingfenceError, UsageError
 
 if TYPE_CHECKING:
+    from ringfence.sandbox import SandboxSpec
+    from ringfence.sandbox.base import Backend
     from ringfence.testing.attack import AttackResult
 
 _ENFORCED = {
@@ -46,6 +48,13 @@ def doctor(
             "--auth", help="Only test each credential with one real call. Exit 77 if one is refused."
         ),
     ] = False,
+    sandbox: Annotated[
+        str | None, typer.Option("--sandbox", metavar="BACKEND", help="Check this backend only.")
+    ] = None,
+    show_role: Annotated[
+        bool,
+        typer.Option("--show-role", help="Print the role that a backend needs, even if all is granted."),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Check this machine: try escapes, and say what is missing.
@@ -54,20 +63,20 @@ def doctor(
     78: the configuration here is not valid; 125: no backend is ready, or none for the image of --image.
     """
     if auth:
-        if attack or image is not None:
-            raise UsageError("--auth checks credentials only; leave out --attack and --image")
+        if attack or image is not None or sandbox is not None or show_role:
+            raise UsageError("--auth checks credentials only; leave out the other options")
         raise typer.Exit(check_credentials(load_settings(Path()), json=json))
     import anyio
 
     from ringfence.sandbox.registry import get_backend
 
-    document = anyio.run(_examine, attack, image)
+    document = anyio.run(_examine, attack, image, sandbox)
     requested = [
         one for one in document["backends"] if image is None or get_backend(one["name"]).traits.needs_image
     ]
     is_ready = any(one["usable"] for one in requested)
     document["verdict"] = _verdict(document, is_ready=is_ready)
-    print_answer(document, _lines(document), json=json)
+    print_answer(document, _lines(document, show_role=show_role), json=json)
     if not is_ready:
         raise typer.Exit(ExitCode.SANDBOX_START)
     if any(_broken(one) for one in document["backends"]):
@@ -76,24 +85,28 @@ def doctor(
         raise typer.Exit(ExitCode.CONFIGURATION)
 
 
-async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
+async def _examine(everything: bool, image: str | None, sandbox: str | None) -> dict[str, Any]:
     from ringfence.job.machine import machine_name
     from ringfence.job.sandbox_spec import spec_of
+    from ringfence.sandbox import SandboxSpec
     from ringfence.sandbox.bubblewrap.bwrap import find_bwrap
     from ringfence.sandbox.bubblewrap.limits import find_plan
     from ringfence.sandbox.registry import backend_names, get_backend, limit_refusal
 
+    names = backend_names() if sandbox is None else [get_backend(sandbox).name]
     limits = await find_plan()
     refused: str | None = None
+    configured = SandboxSpec()
     try:
-        refused = await limit_refusal(spec_of(load_settings(Path()), None))
+        configured = spec_of(load_settings(Path()), None)
+        refused = await limit_refusal(configured)
         ending, problem = await ending_credentials(load_settings(Path())), None
     except RingfenceError as exc:  # the machine is checked even if the configuration is not valid
         ending, problem = [], str(exc)
     bwrap = find_bwrap()
     backends = [
-        await _backend(name, everything, image)
-        for name in backend_names()
+        await _backend(name, everything, image, configured)
+        for name in names
         if get_backend(name).traits.is_fence
     ]
     return {
@@ -106,34 +119,53 @@ async def _examine(everything: bool, image: str | None) -> dict[str, Any]:
     }
 
 
-async def _backend(name: str, everything: bool, image: str | None) -> dict[str, Any]:
+async def _backend(
+    name: str, everything: bool, image: str | None, configured: "SandboxSpec"
+) -> dict[str, Any]:
     from ringfence.sandbox import Sandbox, SandboxSpec
     from ringfence.sandbox.registry import get_backend
     from ringfence.testing.attack import open_beside, run_attacks
 
     backend = get_backend(name)
-    lacking = await backend.unavailable()
-    if lacking is not None:
-        return _unopened(name, reason=lacking)
-    if backend.traits.needs_image and image is None:
-        return _unopened(name)
+    place: dict[str, Any] = {"kubernetes": configured.kubernetes}
+    if configured.backend == name:
+        place["engine"] = configured.engine
+    unopened = await _reach(backend, SandboxSpec(backend=name, **place))
+    if unopened["reason"] is not None or (backend.traits.needs_image and image is None):
+        return unopened
     image = image if backend.traits.needs_image else None
     try:
         with _scratch() as workspace:
-            spec = SandboxSpec(backend=name, image=image, workspace=workspace)
+            spec = SandboxSpec(backend=name, image=image, workspace=workspace, **place)
             async with Sandbox.open(spec) as sandbox:
                 notes = list(sandbox.facts.notes)
                 enforced = dict(sandbox.facts.enforced)
             chosen = None if everything else _QUICK_ATTACKS
             results = await run_attacks(lambda: open_beside(spec), workspace, chosen)
     except RingfenceError as exc:
-        return _unopened(name, reason=str(exc))
+        return {**unopened, "usable": False, "reason": str(exc)}
     attacks = [_row(one) for one in results]
-    return {**_unopened(name), "opened": True, "enforced": enforced, "notes": notes, "attacks": attacks}
+    return {**unopened, "opened": True, "enforced": enforced, "notes": notes, "attacks": attacks}
+
+
+async def _reach(backend: "Backend", spec: "SandboxSpec") -> dict[str, Any]:
+    """The result for a backend of which no sandbox was opened: whether its service answers and grants what it needs."""
+    try:
+        access = await backend.examine_access(spec)
+    except RingfenceError as exc:
+        return _unopened(backend.name, reason=str(exc))
+    if access is None:
+        return _unopened(backend.name, reason=await backend.unavailable())
+    reason = None
+    if access.missing:
+        reason = (
+            f"permissions are missing: {', '.join(access.missing)}; apply the role below, or have it applied"
+        )
+    found = {"facts": dict(access.facts), "missing": list(access.missing), "manifest": access.manifest}
+    return {**_unopened(backend.name, reason=reason), "access": found}
 
 
 def _unopened(name: str, *, reason: str | None = None) -> dict[str, Any]:
-    """The result for a backend of which no sandbox was opened, because it is unavailable or needs an image."""
     return {
         "name": name,
         "usable": reason is None,
@@ -142,6 +174,7 @@ def _unopened(name: str, *, reason: str | None = None) -> dict[str, Any]:
         "enforced": {},
         "notes": [],
         "attacks": [],
+        "access": None,
     }
 
 
@@ -213,7 +246,7 @@ def _short_reason(reason: str) -> str:
     return re.split(r"[:;] ", reason, maxsplit=1)[0]
 
 
-def _lines(document: dict[str, Any]) -> Iterator[str]:
+def _lines(document: dict[str, Any], *, show_role: bool) -> Iterator[str]:
     limits = document["limits"]
     yield f"machine: {document['machine']}"
     yield f"bwrap:   {document['bwrap'] or 'none'}"
@@ -228,6 +261,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         first, *more = textwrap.wrap(f"{one['name']}: {_state(one)}", _WIDTH, break_long_words=False)
         yield first
         yield from (f"    {line}" for line in more)
+        if one["access"] is not None:
+            yield from _access_lines(one["access"], show_role=show_role)
         for limit, how in sorted(one["enforced"].items()):
             yield f"  limit on {limit}: {_ENFORCED[how]}"
         for note in one["notes"]:
@@ -236,3 +271,13 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
             word = "held  " if result["held"] else "BROKEN"
             yield f"  {word} {result['group']}: {result['name']}: {result['detail']}"
     yield document["verdict"]
+
+
+def _access_lines(access: dict[str, Any], *, show_role: bool) -> Iterator[str]:
+    for name, state in access["facts"].items():
+        yield f"  {name}: {state}"
+    for permission in access["missing"]:
+        yield f"  MISSING permission: {permission}"
+    if access["missing"] or show_role:
+        yield "  a role with all that is needed; save it, and `kubectl apply -f FILE`:"
+        yield from access["manifest"].splitlines()

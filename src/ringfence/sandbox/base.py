@@ -235,6 +235,18 @@ class Traits:
         return self.unseen is None
 
 
+@frozen
+class AccessReport:
+    """What a backend's service grants to this user."""
+
+    facts: Mapping[str, str]
+    """Name and state of what sandboxes depend on there."""
+    missing: tuple[str, ...]
+    """The permissions that are needed and not granted, by name."""
+    manifest: str
+    """What an administrator of the service applies to grant exactly what is needed."""
+
+
 class Backend(ABC):
     """One way of making fences."""
 
@@ -270,6 +282,17 @@ class Backend(ABC):
             RingfenceError: A program that it depends on does not answer.
         """
         return self.traits
+
+    async def examine_access(self, spec: "SandboxSpec") -> AccessReport | None:  # noqa: ARG002 -- for others
+        """What the service grants to this user; None for a backend whose service knows no permissions.
+
+        Args:
+            spec: For which service, and which part of it.
+
+        Raises:
+            RingfenceError: It cannot be reached, or does not accept the credentials.
+        """
+        return None
 
     async def make_volume(self, launch: Launch) -> Volume:  # noqa: ARG002 -- for others
         """Make an empty volume for a launch, where `examine` found that host files are not seen.

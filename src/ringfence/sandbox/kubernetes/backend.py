@@ -10,7 +10,7 @@ import anyio
 
 from ringfence.config.kubernetes import UNENFORCED
 from ringfence.errors import PolicyRefused, RingfenceError, SandboxStartFailed
-from ringfence.sandbox.base import Backend, Launch, Traits
+from ringfence.sandbox.base import AccessReport, Backend, Launch, Traits
 from ringfence.sandbox.container.hardened_container import (
     HardenedContainer,
     ImageFacts,
@@ -50,6 +50,13 @@ class KubernetesBackend(Backend):
         except RingfenceError as exc:
             return str(exc)
         return None
+
+    async def examine_access(self, spec: SandboxSpec) -> AccessReport:
+        """The permissions in the namespace of a spec."""
+        async with await _open(spec) as cluster:
+            from ringfence.sandbox.kubernetes.access import examine_access
+
+            return await examine_access(cluster, spec.kubernetes.image_pull_secrets)
 
     async def make_volume(self, launch: Launch) -> "PodVolume":
         """Make a pod with an empty volume, and wait until it runs; its guest waits until `start` attaches to it."""

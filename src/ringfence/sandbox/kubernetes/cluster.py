@@ -7,7 +7,7 @@ those of the kubeconfig; no object that is sent holds them.
 import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,6 +29,10 @@ _WATCH_S = 300
 """Time after which the server ends a watch, which is then begun again."""
 _BODY_BYTES = 8 * 1024**2
 _MESSAGE_BYTES = 4 * 1024**2
+_REFUSAL_BYTES = 64 * 1024
+_CLOSE_S = 1.0
+_PLUGIN_FAULTS = (ConfigError, OSError, ValueError, KeyError, TypeError)
+"""What lightkube raises for a plugin that is not there, fails, or prints something else than a credential."""
 _RECONNECTS, _RECONNECT_S = 20, 0.5
 
 
@@ -99,6 +103,7 @@ class Cluster:
         params: Mapping[str, Any] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
         timeout_s: float = _CALL_S,
     ) -> Any:
         """Send a request and return the parsed response.
@@ -110,6 +115,7 @@ class Cluster:
             params: Of the query.
             body: Sent as JSON.
             content_type: Of the body.
+            accept: The media type of the response, which is JSON.
             timeout_s: Time limit for the whole response.
 
         Raises:
@@ -119,11 +125,13 @@ class Cluster:
         content = None if body is None else json.dumps(body).encode()
         try:
             with anyio.fail_after(timeout_s):
-                async with self._opened(doing, method, path, params, content, content_type) as response:
+                async with self._opened(
+                    doing, method, path, params, content, {"Accept": accept, "Content-Type": content_type}
+                ) as response:
                     return json.loads(await _read(doing, response))
         except TimeoutError as exc:
             raise ClusterError(doing, f"no answer within {timeout_s:g} s", status=None) from exc
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             raise ClusterError(doing, "it did not answer with JSON", status=None) from exc
 
     @asynccontextmanager
@@ -134,29 +142,40 @@ class Cluster:
         path: str,
         params: Mapping[str, Any] | None,
         content: bytes | None = None,
-        content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+        silence_s: float | None = None,
     ) -> AsyncIterator[httpx2.Response]:
-        headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if content else {})
+        timeout = httpx2.Timeout(None, connect=_CONNECT_S, read=silence_s)
+        request = self._http.build_request(
+            method, path, params=params, content=content, headers=headers, timeout=timeout
+        )
         try:
-            async with self._http.stream(
-                method, path, params=params, content=content, headers=headers
-            ) as response:
-                if response.status_code >= 400:
-                    said = await _read(doing, response)
-                    raise refusal(doing, response.status_code, said, name=self.name, namespace=self.namespace)
-                self._authorization = response.request.headers.get("Authorization")
-                yield response
+            response = await self._http.send(request, stream=True)
         except httpx2.HTTPError as exc:
             raise ClusterError(doing, f"{self.name}: {_cause(exc)}", status=None) from exc
-        except (ConfigError, FileNotFoundError) as exc:  # the plugin that gives credentials
+        except _PLUGIN_FAULTS as exc:
+            why = "it printed no token" if isinstance(exc, KeyError | TypeError) else shown(str(exc))
             raise AuthenticationFailed(
-                f"could not {doing}: the kubeconfig's context {self.context!r} gives no credentials: {shown(str(exc))}"
+                f"could not {doing}: the plugin of the kubeconfig's context {self.context!r} gives no credentials: "
+                f"{why}; log in anew, and test them with `kubectl get pods`"
             ) from exc
+        try:
+            if response.status_code >= 400:
+                said = await _read(doing, response)
+                raise refusal(doing, response.status_code, said, name=self.name, namespace=self.namespace)
+            self._authorization = response.request.headers.get("Authorization")
+            yield response
+        except httpx2.HTTPError as exc:
+            raise ClusterError(doing, f"{self.name}: {_cause(exc)}", status=None) from exc
+        finally:
+            await response.aclose()
 
     # --- pods
 
     async def follow_pod(self, name: str) -> AsyncIterator[Mapping[str, Any]]:
         """Yield a pod as it is, and whenever it has changed; end when it is deleted.
+
+        Where a watch cannot be read, the pod is looked up twice a second.
 
         Raises:
             ClusterError: The cluster cannot be reached for ten seconds.
@@ -191,15 +210,19 @@ class Cluster:
             "resourceVersion": metadata["resourceVersion"],
             "timeoutSeconds": _WATCH_S,
         }
-        async with self._opened(doing, "GET", self.path("pods"), params) as response:
-            async for line in response.aiter_lines():
-                if len(line) > _BODY_BYTES:
-                    raise ClusterError(doing, f"an object has {len(line)} bytes", status=None)
-                event = json.loads(line)
-                if event["type"] == "ERROR":
+        silence_s = _WATCH_S + _CALL_S  # the server ends it before, unless the connection is dead
+        async with self._opened(doing, "GET", self.path("pods"), params, silence_s=silence_s) as response:
+            async for line in _lines(doing, response):
+                try:
+                    event = json.loads(line)
+                    kind, changed = event["type"], event["object"]
+                    is_same = kind != "ERROR" and changed["metadata"]["uid"] == metadata["uid"]
+                except (ValueError, KeyError, TypeError, RecursionError) as exc:
+                    raise ClusterError(doing, "it sent what is no event", status=None) from exc
+                if kind == "ERROR":
                     return
-                if event["object"]["metadata"]["uid"] == metadata["uid"]:
-                    yield event["type"], event["object"]
+                if is_same:
+                    yield kind, changed
 
     async def open_stream(
         self, doing: str, pod: str, container: str, *, argv: Sequence[str] | None = None
@@ -223,20 +246,21 @@ class Cluster:
                 connector=aiohttp.TCPConnector(limit=0, ssl=self._tls or False),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
                 trust_env=True,
+                raise_for_status=_raise_for_status,
             )
-        headers = {} if self._authorization is None else {"Authorization": self._authorization}
+        if self._authorization is None:
+            await self._renew_credentials(doing, pod)
         try:
             with anyio.fail_after(_CALL_S):
-                socket = await self._streams.ws_connect(
-                    self.server.rstrip("/") + path,
-                    params=params,
-                    headers=headers,
-                    protocols=PROTOCOLS,
-                    max_msg_size=_MESSAGE_BYTES,
-                    autoping=True,
-                )
-        except aiohttp.WSServerHandshakeError as exc:
-            raise ClusterError(doing, f"HTTP status {exc.status}: {exc.message}", status=exc.status) from exc
+                try:
+                    socket = await self._connect(path, params)
+                except _Refused as exc:
+                    if exc.status != 401:
+                        raise
+                    await self._renew_credentials(doing, pod)
+                    socket = await self._connect(path, params)
+        except _Refused as exc:
+            raise refusal(doing, exc.status, exc.body, name=self.name, namespace=self.namespace) from None
         except (aiohttp.ClientError, OSError) as exc:
             said = str(exc) or f"no answer within {_CALL_S:g} s"
             raise ClusterError(doing, f"{self.name}: {said}", status=None) from exc
@@ -246,6 +270,21 @@ class Cluster:
                 doing, "the server speaks neither v4 nor v5 of the stream protocol", status=None
             )
         return PodStream(socket)
+
+    async def _connect(self, path: str, params: list[tuple[str, str]]) -> aiohttp.ClientWebSocketResponse:
+        assert self._streams is not None
+        return await self._streams.ws_connect(
+            self.server.rstrip("/") + path,
+            params=params,
+            headers={"Authorization": self._authorization} if self._authorization else {},
+            protocols=PROTOCOLS,
+            max_msg_size=_MESSAGE_BYTES,
+            timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
+        )
+
+    async def _renew_credentials(self, doing: str, pod: str) -> None:
+        """Send a request, which asks the plugin or reads the token's file if the last token is not accepted."""
+        await self.call(doing, "GET", self.path("pods", pod))
 
 
 async def open_cluster(context: str | None = None, namespace: str | None = None) -> Cluster:
@@ -259,6 +298,38 @@ async def open_cluster(context: str | None = None, namespace: str | None = None)
         UsageError, ConfigurationError: As `find_cluster`.
     """
     return Cluster(find_cluster(context), namespace)
+
+
+class _Refused(Exception):
+    """A WebSocket was refused: aiohttp's own error lacks the body, in which the cluster says why."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status, self.body = status, body
+
+
+async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
+    if response.status < 400:
+        return
+    body = b""
+    with suppress(aiohttp.ClientError, OSError):
+        async for piece in response.content.iter_any():
+            body += piece
+            if len(body) > _REFUSAL_BYTES:
+                break
+    raise _Refused(response.status, body[:_REFUSAL_BYTES])
+
+
+async def _lines(doing: str, response: httpx2.Response) -> AsyncGenerator[bytes]:
+    """Yield the lines of a response, each of bounded size."""
+    rest = bytearray()
+    async for chunk in response.aiter_bytes():
+        rest += chunk
+        *lines, rest = rest.split(b"\n") if b"\n" in chunk else [rest]
+        for line in lines:
+            if line.strip():
+                yield bytes(line)
+        if len(rest) > _BODY_BYTES:
+            raise ClusterError(doing, f"an object is larger than {_BODY_BYTES} bytes", status=None)
 
 
 async def _read(doing: str, response: httpx2.Response) -> bytes:

@@ -59,7 +59,7 @@ def refusal(doing: str, status: int, body: bytes, *, name: str, namespace: str) 
     try:
         document: dict[str, Any] = json.loads(body)
         said, reason = str(document["message"]), str(document.get("reason") or "")
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         said, reason = body.decode("utf-8", "replace") or f"HTTP status {status}", ""
     if status == 401:
         return AuthenticationFailed(

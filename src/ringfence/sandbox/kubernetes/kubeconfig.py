@@ -1,16 +1,32 @@
 """Finds the cluster to use and its credentials: a kubeconfig's context, or the service account of the own pod."""
 
+import json
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import lightkube.core.exceptions
 import msgspec
 import yaml  # type: ignore[import-untyped]  # its stubs are another package
 from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
+from lightkube.config.models import NameValue, User
 
 from ringfence.errors import ConfigurationError, UsageError
+from ringfence.sandbox.kubernetes.cluster_error import shown
 
 _EXEC_VERSION = "client.authentication.k8s.io/v1"
+_MOST_NAMES = 20
+_UNKNOWN = {
+    "cluster": {
+        "proxy-url": "set HTTPS_PROXY in the environment",
+        "tls-server-name": "name the server as its certificate does",
+    },
+    "user": dict.fromkeys(
+        ("as", "as-groups", "as-uid", "as-user-extra"), "make a context whose user is that one"
+    ),
+}
+"""What lightkube would ignore, and what to do instead."""
 
 
 def find_cluster(context: str | None) -> SingleConfig:
@@ -25,23 +41,24 @@ def find_cluster(context: str | None) -> SingleConfig:
         ConfigurationError: A kubeconfig cannot be read.
     """
     files = [file for file in _kubeconfigs() if file.is_file()]
-    configs = {file: _read(file) for file in files}
+    documents = {file: _read(file) for file in files}
+    configs = {file: _parse(file, document) for file, document in documents.items()}
     for file, config in configs.items():
         name = context or config.current_context
         if name is not None and name in config.contexts:
-            return _chosen(file, config, name)
-    known = sorted(name for config in configs.values() for name in config.contexts)
+            return _chosen(file, documents[file], config, name)
+    known = sorted({name for config in configs.values() for name in config.contexts})
     if context is not None:
         raise UsageError(
             f"no kubeconfig has the context {context!r}; "
-            + (f"known: {', '.join(known)}" if known else f"none was found in {_places()}")
+            + (f"known: {_listed(known)}" if known else f"none was found in {_places()}")
         )
     if not files and Path(SERVICE_ACCOUNT, "token").is_file():
         return _in_cluster()
     raise UsageError(
         f"no cluster is chosen: {_places()} "
         + (
-            f"has no current context; name one with --engine: {', '.join(known)}"
+            f"has no current context; name one with --engine: {_listed(known)}"
             if known
             else "does not exist; set KUBECONFIG"
         )
@@ -59,16 +76,45 @@ def _places() -> str:
     return " or ".join(repr(str(file)) for file in _kubeconfigs())
 
 
-def _read(file: Path) -> KubeConfig:
+def _listed(names: list[str]) -> str:
+    return shown(", ".join(names[:_MOST_NAMES])) + (", ..." if len(names) > _MOST_NAMES else "")
+
+
+def _read(file: Path) -> dict[str, Any]:
     try:
-        return KubeConfig.from_file(file)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError, TypeError) as exc:
-        raise ConfigurationError(f"it is no kubeconfig: {' '.join(str(exc).split())}", file=file) from exc
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigurationError(f"it is no kubeconfig: {shown(str(exc))}", file=file) from exc
+    except yaml.YAMLError as exc:
+        # Its text repeats the line, in which there may be a token.
+        mark, said = getattr(exc, "problem_mark", None), getattr(exc, "problem", None) or "it is not YAML"
+        line = None if mark is None else mark.line + 1
+        raise ConfigurationError(f"it is no kubeconfig: {shown(said)}", file=file, line=line) from None
+    if not isinstance(document, dict):
+        raise ConfigurationError("it is no kubeconfig: it is empty, or no mapping", file=file)
+    return document
+
+
+def _parse(file: Path, document: Mapping[str, Any]) -> KubeConfig:
+    try:
+        return KubeConfig.from_dict(dict(document), fname=file)
     except KeyError as exc:
         raise ConfigurationError(f"it is no kubeconfig: it has no {exc.args[0]!r}", file=file) from exc
+    except (msgspec.ValidationError, TypeError) as exc:
+        raise ConfigurationError(f"it is no kubeconfig: {shown(str(exc))}", file=file) from exc
 
 
-def _chosen(file: Path, config: KubeConfig, name: str) -> SingleConfig:
+def _check_fields(file: Path, kind: str, name: str | None, entries: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse what would have no effect: a connection made otherwise, or by another user, than the file says."""
+    fields: Mapping[str, Any] = next((one[kind] for one in entries if one["name"] == name), {})
+    for field, advice in _UNKNOWN[kind].items():
+        if field in fields:
+            raise ConfigurationError(
+                f"{kind} {name!r} has {field!r}, which ringfence does not support; {advice}", file=file
+            )
+
+
+def _chosen(file: Path, document: Mapping[str, Any], config: KubeConfig, name: str) -> SingleConfig:
     try:
         chosen = config.get(name)
     except KeyError as exc:
@@ -76,12 +122,22 @@ def _chosen(file: Path, config: KubeConfig, name: str) -> SingleConfig:
             f"context {name!r} names {exc.args[0]!r}, which it lacks", file=file
         ) from exc
     assert chosen is not None  # only without a name
-    user = chosen.user
-    if user is not None and user.exec is not None and user.exec.apiVersion == _EXEC_VERSION:
-        # The library knows the versions before, whose answer has the same form.
-        plugin = msgspec.structs.replace(user.exec, apiVersion=f"{_EXEC_VERSION}beta1")
-        chosen = chosen._replace(user=msgspec.structs.replace(user, exec=plugin))
-    return chosen
+    _check_fields(file, "cluster", chosen.context.cluster, document["clusters"])
+    _check_fields(file, "user", chosen.context.user, document.get("users") or ())
+    user = chosen.user or User()  # the library takes none for a fault
+    if user.token_file is not None:
+        user = msgspec.structs.replace(user, token_file=str(chosen.abs_file(user.token_file)))
+    if user.exec is not None:
+        # The library does not say which version it takes, and knows only those before, whose answer has the same form.
+        version = user.exec.apiVersion
+        asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        plugin = msgspec.structs.replace(
+            user.exec,
+            apiVersion=f"{_EXEC_VERSION}beta1" if version == _EXEC_VERSION else version,
+            env=[*(user.exec.env or ()), NameValue(name="KUBERNETES_EXEC_INFO", value=json.dumps(asked))],
+        )
+        user = msgspec.structs.replace(user, exec=plugin)
+    return chosen._replace(user=user)
 
 
 def _in_cluster() -> SingleConfig:

@@ -1,0 +1,183 @@
+"""The permissions that sandboxes need in their namespace: which of them this user lacks, and the role that grants them.
+
+Asked of the cluster by `SelfSubjectAccessReview`, one for each permission, as `kubectl auth can-i` does.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import anyio
+
+from ringfence.errors import RingfenceError
+from ringfence.frozen import frozen
+from ringfence.sandbox.base import AccessReport
+from ringfence.sandbox.kubernetes.cluster import Cluster
+from ringfence.sandbox.kubernetes.cluster_error import ClusterError, shown
+from ringfence.sandbox.kubernetes.manifest import POLICY_NAME, policy_fault
+
+_NETWORKING = "networking.k8s.io"
+_ROLE = "ringfence-sandboxes"
+_REVIEWS_AT_ONCE = 8
+_METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""Asks for an object without its contents: those of a secret are none of our business."""
+
+
+@frozen
+class Permission:
+    """One verb on one kind of object in the namespace."""
+
+    verb: str
+    resource: str
+    """`pods`, or with its subresource `pods/exec`."""
+    group: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+
+# Streams by WebSocket begin with a GET, which servers before 1.35 take for the verb `get`, and later ones for `create`.
+NEEDED = (
+    *(Permission(verb, "pods") for verb in ("create", "get", "list", "watch", "patch", "delete")),
+    *(Permission(verb, f"pods/{name}") for name in ("attach", "exec") for verb in ("get", "create")),
+    *(Permission(verb, "networkpolicies", _NETWORKING) for verb in ("get", "create")),
+)
+"""`patch` is for sandboxes that are kept warm: another process becomes their holder."""
+OPTIONAL = (Permission("list", "events"),)
+"""What makes messages better: why a node does not start a pod."""
+
+
+async def examine_access(cluster: Cluster, image_pull_secrets: tuple[str, ...] = ()) -> AccessReport:
+    """Find out what this user may do, and the state of what sandboxes use.
+
+    Raises:
+        ClusterError: The cluster cannot be reached, or does not answer such questions.
+        AuthenticationFailed: It does not accept the credentials.
+    """
+    version = await cluster.call("reach the cluster", "GET", "/version", timeout_s=10.0)
+    allowed: dict[Permission, bool] = {}
+    limiter = anyio.Semaphore(_REVIEWS_AT_ONCE)
+
+    async def ask(permission: Permission) -> None:
+        async with limiter:
+            allowed[permission] = await _is_allowed(cluster, permission)
+
+    first, *rest = (*NEEDED, *OPTIONAL)
+    await ask(first)  # by itself: what is wrong with all of them is raised as it is
+    async with anyio.create_task_group() as tasks:
+        for permission in rest:
+            tasks.start_soon(ask, permission)
+    facts = {
+        "server": f"Kubernetes {shown(str(version.get('gitVersion')))} at {cluster.server}",
+        "context": cluster.context,
+        "namespace": cluster.namespace,
+        "network policy": await _policy(cluster),
+    }
+    if lacking := [str(one) for one in OPTIONAL if not allowed[one]]:
+        facts["not granted, and not needed"] = ", ".join(lacking)
+    for name in image_pull_secrets:
+        facts[f"image pull secret {name}"] = await _secret(cluster, name)
+    missing = tuple(str(one) for one in NEEDED if not allowed[one])
+    return AccessReport(facts, missing, role(cluster.namespace, await _subject(cluster)))
+
+
+async def _is_allowed(cluster: Cluster, permission: Permission) -> bool:
+    resource, _, subresource = permission.resource.partition("/")
+    attributes = {
+        "namespace": cluster.namespace,
+        "verb": permission.verb,
+        "group": permission.group,
+        "resource": resource,
+        "subresource": subresource,
+    }
+    group = "authorization.k8s.io/v1"
+    review = {
+        "apiVersion": group,
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    path = f"/apis/{group}/selfsubjectaccessreviews"
+    answer = await cluster.call(f"ask whether you may {permission}", "POST", path, body=review)
+    return (answer.get("status") or {}).get("allowed") is True
+
+
+async def _policy(cluster: Cluster) -> str:
+    path = cluster.path("networkpolicies", POLICY_NAME, group=f"apis/{_NETWORKING}/v1")
+    try:
+        fault = policy_fault(await cluster.call("look up the network policy", "GET", path))
+    except ClusterError as exc:
+        return "none yet; the first sandbox makes it" if exc.is_absent else str(exc)
+    except RingfenceError as exc:
+        return str(exc)
+    return f"{POLICY_NAME} is refused: {fault}" if fault else f"{POLICY_NAME} denies everything"
+
+
+async def _secret(cluster: Cluster, name: str) -> str:
+    try:
+        await cluster.call("look up the secret", "GET", cluster.path("secrets", name), accept=_METADATA_ONLY)
+    except ClusterError as exc:
+        return f"NOT in namespace {cluster.namespace!r}" if exc.is_absent else str(exc)
+    except RingfenceError:
+        return "not known, as you may not look it up, which is not needed"
+    return "is there"
+
+
+async def _subject(cluster: Cluster) -> str | None:
+    """The name of this user; None where the server cannot tell (before 1.28)."""
+    group = "authentication.k8s.io/v1"
+    review = {"apiVersion": group, "kind": "SelfSubjectReview"}
+    with suppress(RingfenceError, KeyError, TypeError):
+        answer = await cluster.call(
+            "ask who you are", "POST", f"/apis/{group}/selfsubjectreviews", body=review
+        )
+        return str(answer["status"]["userInfo"]["username"])
+    return None
+
+
+def role(namespace: str, subject: str | None = None) -> str:
+    """The least Role for sandboxes in a namespace and its RoleBinding, as YAML.
+
+    Args:
+        namespace: Where sandboxes are made.
+        subject: The name of the user or service account; None leaves a place to fill in.
+    """
+    return "\n".join([*_role_lines(namespace), "---", *_binding_lines(namespace, subject)])
+
+
+def _role_lines(namespace: str) -> Iterator[str]:
+    yield from _head("Role", namespace)
+    yield "rules:"
+    rules: dict[tuple[str, str], list[str]] = {}
+    for one in (*NEEDED, *OPTIONAL):
+        rules.setdefault((one.group, one.resource), []).append(one.verb)
+    for (group, resource), verbs in rules.items():
+        yield f'  - apiGroups: ["{group}"]'
+        yield f'    resources: ["{resource}"]'
+        yield f"    verbs: [{', '.join(verbs)}]"
+
+
+def _binding_lines(namespace: str, subject: str | None) -> Iterator[str]:
+    yield from _head("RoleBinding", namespace)
+    yield f"roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: {_ROLE}}}"
+    yield "subjects:"
+    kind, fields = _subject_of(subject)
+    yield f"  - kind: {kind}"
+    yield from (f"    {key}: {value}" for key, value in fields.items())
+
+
+def _head(kind: str, namespace: str) -> tuple[str, ...]:
+    metadata = f"metadata: {{name: {_ROLE}, namespace: {namespace}}}"
+    return ("apiVersion: rbac.authorization.k8s.io/v1", f"kind: {kind}", metadata)
+
+
+def _subject_of(subject: str | None) -> tuple[str, Mapping[str, Any]]:
+    parts = (subject or "").split(":")
+    if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4:
+        return "ServiceAccount", {"namespace": json.dumps(parts[2]), "name": json.dumps(parts[3])}
+    if subject is None:
+        return "User", {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "name": "NAME  # of your user; for a service account: kind, namespace and name of it",
+        }
+    return "User", {"apiGroup": "rbac.authorization.k8s.io", "name": json.dumps(subject)}
