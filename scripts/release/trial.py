@@ -66,6 +66,7 @@ EXTRAS = {
         ("claude_agent_sdk", "mcp", "mcp_types"), "ringfence run --runtime claude-sdk --no-verify hello"
     ),
     "inspect": Extra(("inspect_ai",), "python -I -c 'import ringfence.integrations.inspect_provider'"),
+    "kubernetes": Extra(("lightkube",), "ringfence exec --sandbox kubernetes --image one:1 -- true"),
     "mcp": Extra(
         ("mcp", "mcp_types"),
         "ringfence mcp </dev/null >/dev/null && exit 1; python -I -c 'import ringfence.tool.mcp'",
@@ -165,7 +166,7 @@ def try_extras(release: Release) -> str:
         (home / "project").mkdir(parents=True)
         own = {"HOME": str(home), "PATH": path, "NO_COLOR": "1"}
         shown = run(
-            ["bash", "-c", extra.use], cwd=home / "project", env=own, expected=(1, 2, 77, 78), timeout_s=60
+            ["bash", "-c", extra.use], cwd=home / "project", env=own, expected=(1, 2, 77, 78, 125), timeout_s=60
         )
         wanted = f"pip install 'ringfence[{name}]'"
         expect(
