@@ -166,7 +166,11 @@ def try_extras(release: Release) -> str:
         (home / "project").mkdir(parents=True)
         own = {"HOME": str(home), "PATH": path, "NO_COLOR": "1"}
         shown = run(
-            ["bash", "-c", extra.use], cwd=home / "project", env=own, expected=(1, 2, 77, 78, 125), timeout_s=60
+            ["bash", "-c", extra.use],
+            cwd=home / "project",
+            env=own,
+            expected=(1, 2, 77, 78, 125),
+            timeout_s=60,
         )
         wanted = f"pip install 'ringfence[{name}]'"
         expect(
