@@ -91,6 +91,35 @@ async def _error(doing: str = "create the pod", method: str = "POST", path: str 
             id="webhook",
         ),
         pytest.param(
+            403,
+            status(
+                403,
+                "Forbidden",
+                'pods "x" is forbidden: maximum memory usage per Container is 64Mi, but limit is 1Gi',
+            ),
+            ExitCode.INFRASTRUCTURE,
+            ["64Mi", "--memory", "kubectl describe limitrange"],
+            id="limit range",
+        ),
+        pytest.param(
+            403,
+            status(403, "Forbidden", 'pods "x" is forbidden: pod rejected: RuntimeClass "nope" not found'),
+            ExitCode.INFRASTRUCTURE,
+            ['"nope"', "kubectl get runtimeclass", "sandbox.runtime"],
+            id="runtime class",
+        ),
+        pytest.param(
+            403,
+            status(
+                403,
+                "Forbidden",
+                'pods "x" is forbidden: violates PodSecurity "restricted:latest": seccompProfile (...)',
+            ),
+            ExitCode.INFRASTRUCTURE,
+            ["restricted:latest", "sandbox.kubernetes.namespace"],
+            id="pod security, newer",
+        ),
+        pytest.param(
             502, b"<html>\n<b>Bad\x00 Gateway</b>", ExitCode.INFRASTRUCTURE, ["Bad\\x00 Gateway"], id="proxy"
         ),
         pytest.param(500, b"x" * 100_000, ExitCode.INFRASTRUCTURE, ["xxx"], id="long"),

@@ -268,7 +268,9 @@ async def _await_running(cluster: "Cluster", name: str, timeout_s: float) -> Map
         async for pod in cluster.follow_pod(name):
             if is_running(pod):
                 return pod
-            problem = start_problem(pod)
+            found = start_problem(pod)
+            if problem is None or found is None or not found.is_repetition:
+                problem = found
             if problem is not None and problem.is_final:
                 raise SandboxStartFailed(f"the sandbox did not start: {problem.text}")
         raise SandboxStartFailed("the sandbox did not start: its pod was deleted from outside")

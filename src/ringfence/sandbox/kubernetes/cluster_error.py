@@ -65,15 +65,24 @@ def refusal(doing: str, status: int, body: bytes, *, name: str, namespace: str) 
         return AuthenticationFailed(
             f"could not {doing}: {name} does not accept the credentials ({shown(said)}); renew them in the kubeconfig"
         )
-    advice = ""
-    if status == 403 and "exceeded quota" in said:
-        advice = "ask for less with --memory or --cpus, end other sandboxes, or have the quota raised"
-    elif "is being terminated" in said:
-        advice = f"namespace {namespace!r} is being deleted: name another (sandbox.kubernetes.namespace)"
-    elif status == 404 and f'namespaces "{namespace}" not found' in said:
-        advice = f"create it (`kubectl create namespace {namespace}`), or name another (sandbox.kubernetes.namespace)"
-    elif "admission webhook" in said:
-        advice = "the cluster's own policy refused it: ask its administrators, or name another namespace"
-    elif status == 403 and "is forbidden: User" in said:
+    if status == 403 and "is forbidden: User" in said:
         return AuthenticationFailed(f"could not {doing}: {shown(said)}; {_DOCTOR}")
-    return ClusterError(doing, said, status=status, reason=reason, advice=advice)
+    return ClusterError(doing, said, status=status, reason=reason, advice=_advice(status, said, namespace))
+
+
+def _advice(status: int, said: str, namespace: str) -> str:
+    if status == 403 and "exceeded quota" in said:
+        return "ask for less with --memory or --cpus, end other sandboxes, or have the quota raised"
+    if "is being terminated" in said:
+        return f"namespace {namespace!r} is being deleted: name another (sandbox.kubernetes.namespace)"
+    if status == 404 and f'namespaces "{namespace}" not found' in said:
+        return f"create it (`kubectl create namespace {namespace}`), or name another (sandbox.kubernetes.namespace)"
+    if "usage per" in said and status == 403:  # of a LimitRange
+        return "ask for what the namespace allows (`kubectl describe limitrange`) with --memory or --cpus"
+    if "RuntimeClass" in said and "not found" in said:
+        return "`kubectl get runtimeclass` lists those that there are (sandbox.runtime)"
+    if "violates PodSecurity" in said:
+        return "the namespace's own rules refused it: name another (sandbox.kubernetes.namespace), or have them changed"
+    if "admission webhook" in said:
+        return "the cluster's own policy refused it: ask its administrators, or name another namespace"
+    return ""

@@ -1,5 +1,6 @@
 """Says why a pod did not start or has ended, from the pod's own words. Tested on captured objects."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,9 +21,16 @@ _POD_REASONS: Mapping[str, tuple[DeathReason, str]] = {
     "Shutdown": ("node_lost", "its node was shut down"),
 }
 """`status.reason` of a pod that has failed (kubelet and node lifecycle controller, 1.20 to 1.37)."""
-_IMAGE = frozenset(
-    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
+_NO_IMAGE = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+_BACK_OFF = "ImagePullBackOff"
+_FETCH = frozenset({"ErrImagePull", "RegistryUnavailable", _BACK_OFF})
+_REFUSED_FETCH = re.compile(
+    r"not found|manifest unknown|does not exist|denied|unauthorized|forbidden|authentication required|no basic auth",
+    re.IGNORECASE,
 )
+"""Words of registries about images that are not there for this user; anything else may pass, and kubelets try again."""
+_TRANSIENT = re.compile(r"deadline exceeded|is reserved for|timed? ?out", re.IGNORECASE)
+"""Words of a node that is too busy to make a container, and tries again."""
 _BROKEN = frozenset(
     {
         "CreateContainerConfigError",
@@ -42,6 +50,8 @@ class StartProblem:
     text: str
     is_final: bool
     """Whether waiting longer does not help."""
+    is_repetition: bool = False
+    """Whether it only says that an earlier problem lasts; the earlier one tells more."""
 
 
 def container_status(pod: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -70,7 +80,8 @@ def end_of(pod: Mapping[str, Any]) -> EndReason | None:
             EndReason("node_lost", "its node does not answer") if status.get("phase") == "Unknown" else None
         )
     said = shown(str(ended.get("message") or ""))
-    if (pod.get("metadata") or {}).get("deletionTimestamp"):
+    is_deleted = bool((pod.get("metadata") or {}).get("deletionTimestamp"))
+    if is_deleted and ended.get("reason") != "OOMKilled":
         return EndReason("killed", "its pod was deleted from outside")
     return end_reason(
         int(ended.get("exitCode") or 0), is_out_of_memory=ended.get("reason") == "OOMKilled", said=said
@@ -104,13 +115,17 @@ def start_problem(pod: Mapping[str, Any]) -> StartProblem | None:
 
 def _container_problem(name: str, found: Mapping[str, Any]) -> StartProblem | None:
     reason, said = str(found.get("reason") or ""), shown(str(found.get("message") or ""))
-    if reason in _IMAGE:
+    if reason in _NO_IMAGE or reason in _FETCH:
         return StartProblem(
             f"the node has no such image, and cannot fetch it ({reason}: {said}); check the name, and "
             "sandbox.kubernetes.image_pull_secrets",
-            is_final=True,
+            is_final=reason in _NO_IMAGE or bool(_REFUSED_FETCH.search(said)),
+            is_repetition=reason == _BACK_OFF,
         )
     if reason in _BROKEN:
         advice = f"; {_NO_PYTHON}" if "python3" in said and "not found" in said else ""
-        return StartProblem(f"container {name!r} does not start ({reason}: {said}){advice}", is_final=True)
+        return StartProblem(
+            f"container {shown(name)!r} does not start ({reason}: {said}){advice}",
+            is_final=not _TRANSIENT.search(said),
+        )
     return None

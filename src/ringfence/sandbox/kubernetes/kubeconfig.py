@@ -125,6 +125,10 @@ def _chosen(file: Path, document: Mapping[str, Any], config: KubeConfig, name: s
     _check_fields(file, "cluster", chosen.context.cluster, document["clusters"])
     _check_fields(file, "user", chosen.context.user, document.get("users") or ())
     user = chosen.user or User()  # the library takes none for a fault
+    if (user.client_cert or user.client_cert_data) and not (user.client_key or user.client_key_data):
+        raise ConfigurationError(
+            f"the user of context {name!r} has a client certificate without a key", file=file
+        )
     if user.token_file is not None:
         user = msgspec.structs.replace(user, token_file=str(chosen.abs_file(user.token_file)))
     if user.exec is not None:
