@@ -16,6 +16,7 @@ from tests.deploy.rendered import DEPLOY, FOLDERS, all_containers, container, na
 
 from ringfence.config.units import parse_duration
 from ringfence.fleet.config.loader import load_fleet
+from ringfence.sandbox.kubernetes.access import NEEDED, OPTIONAL
 from ringfence.sandbox.kubernetes.manifest import MANAGED_BY, make_policy
 
 DATABASE = "RINGFENCE_FLEET_DATABASE"
@@ -62,6 +63,18 @@ def test_the_policy_of_sandboxes_is_the_backends():
     found, wanted = named("NetworkPolicy", "ringfence-sandboxes"), make_policy()
     assert found["spec"] == wanted["spec"]
     assert found["metadata"]["name"] == wanted["metadata"]["name"]
+
+
+def test_the_workers_role_is_what_the_backend_needs():
+    """The Role grants each permission that `ringfence doctor` checks, and no other."""
+    granted = {
+        (verb, resource, group)
+        for rule in named("Role", "ringfence-worker")["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+        for group in rule["apiGroups"]
+    }
+    assert granted == {(one.verb, one.resource, one.group) for one in (*NEEDED, *OPTIONAL)}
 
 
 def test_only_workers_have_a_token_of_the_cluster():

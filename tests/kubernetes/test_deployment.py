@@ -6,6 +6,8 @@ import pytest
 from tests.deploy.rendered import FOLDERS, objects
 from tests.kubernetes.control_plane import Namespace
 
+from ringfence.sandbox.kubernetes.access import NEEDED, OPTIONAL
+
 PLURALS = {"NetworkPolicy": "networkpolicies"}
 NETWORKING = "networking.k8s.io"
 BEFORE_1_21 = {"PodDisruptionBudget": "policy/v1beta1"}
@@ -57,12 +59,7 @@ def test_the_role_grants_what_sandboxes_need_and_nothing_else(namespace: Namespa
     for kind in ("ServiceAccount", "Role", "RoleBinding"):
         for one in objects(kind=kind):
             _create(namespace, one)
-    needed = [
-        *((verb, "pods", "") for verb in ("create", "get", "list", "watch", "patch", "delete")),
-        *((verb, f"pods/{stream}", "") for verb in ("create", "get") for stream in ("attach", "exec")),
-        ("list", "events", ""),
-        *((verb, "networkpolicies", NETWORKING) for verb in ("create", "get")),
-    ]
+    needed = [(one.verb, one.resource, one.group) for one in (*NEEDED, *OPTIONAL)]
 
     def allowed(account: str, asked: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
         return [one for one in asked if _may(namespace, account, one[0], one[1], group=one[2])]

@@ -119,6 +119,7 @@ def node_fleet(directory: Path, sandbox_image: str) -> Iterator[NodeFleet]:
         for parent in records.parents:
             parent.chmod(parent.stat().st_mode | 0o011)
         _write_overlay(directory / "overlay", fleet.namespace, image, sandbox_image, repository, records)
+        stack.enter_context(_admitted(fleet))  # until its pods are gone: they say goodbye to the database
         subprocess.run(["kubectl", "create", "namespace", fleet.namespace], check=True, capture_output=True)
         stack.callback(
             subprocess.run,
@@ -127,7 +128,6 @@ def node_fleet(directory: Path, sandbox_image: str) -> Iterator[NodeFleet]:
             capture_output=True,
         )
         _make_secrets(fleet, database, directory)
-        stack.enter_context(_admitted(fleet))
         fleet.kubectl("apply", "-k", str(directory / "overlay"))
         for component in ("daemon", "worker"):
             fleet.kubectl("rollout", "status", f"deployment/ringfence-{component}", "--timeout=180s")
