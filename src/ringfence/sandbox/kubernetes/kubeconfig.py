@@ -1,7 +1,9 @@
 """Finds the cluster to use and its credentials: a kubeconfig's context, or the service account of the own pod."""
 
+import base64
 import json
 import os
+import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -125,6 +127,8 @@ def _chosen(file: Path, document: Mapping[str, Any], config: KubeConfig, name: s
     _check_fields(file, "cluster", chosen.context.cluster, document["clusters"])
     _check_fields(file, "user", chosen.context.user, document.get("users") or ())
     user = chosen.user or User()  # the library takes none for a fault
+    if chosen.cluster.certificate_auth_data is not None:
+        _check_authority(file, name, chosen.cluster.certificate_auth_data)
     if (user.client_cert or user.client_cert_data) and not (user.client_key or user.client_key_data):
         raise ConfigurationError(
             f"the user of context {name!r} has a client certificate without a key", file=file
@@ -142,6 +146,17 @@ def _chosen(file: Path, document: Mapping[str, Any], config: KubeConfig, name: s
         )
         user = msgspec.structs.replace(user, exec=plugin)
     return chosen._replace(user=user)
+
+
+def _check_authority(file: Path, name: str, data: str) -> None:
+    """Refuse an authority that is none; the library would leave its temporary file open."""
+    try:
+        ssl.create_default_context(cadata=base64.b64decode(data, validate=True).decode())
+    except (ValueError, ssl.SSLError) as exc:
+        raise ConfigurationError(
+            f"context {name!r} has a certificate-authority-data that is no certificate in base64: {shown(str(exc))}",
+            file=file,
+        ) from exc
 
 
 def _in_cluster() -> SingleConfig:
