@@ -145,7 +145,8 @@ async def test_an_unreachable_server_is_named(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "k", "http://127.0.0.1:9")))
     error = await _error()
     assert error.exit_code == ExitCode.INFRASTRUCTURE
-    assert "http://127.0.0.1:9" in str(error)
+    assert "(http://127.0.0.1:9) cannot be reached: " in str(error)
+    assert "; check that the cluster runs" in str(error)
 
 
 async def test_an_untrusted_certificate_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,15 @@ def test_a_back_off_repeats_an_earlier_problem() -> None:
     assert (first.is_repetition, second.is_repetition) == (False, True)
 
 
+def test_the_container_that_names_the_cause_is_quoted() -> None:
+    """Containers of one image fail in turns, and only the first failure after a pause has the registry's words."""
+    pod = json.loads(json.dumps(PODS["image-back-off"]))
+    pod["status"]["containerStatuses"] += PODS["image-failed"]["status"]["containerStatuses"]
+    problem = start_problem(pod)
+    assert problem is not None
+    assert "connection refused" in problem.text
+
+
 @pytest.mark.parametrize("name", ["creating", "running", "deleting"])
 def test_a_pod_that_is_well_has_no_problem(name: str) -> None:
     """Neither while its container is made, nor while it runs, nor before its end."""

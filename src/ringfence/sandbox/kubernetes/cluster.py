@@ -33,6 +33,9 @@ _REFUSAL_BYTES = 64 * 1024
 _CLOSE_S = 1.0
 _PLUGIN_FAULTS = (ConfigError, OSError, ValueError, KeyError, TypeError)
 """What lightkube raises for a plugin that is not there, fails, or prints something else than a credential."""
+_UNREACHABLE = (
+    "check that the cluster runs, the way there (network, proxy, VPN), and the certificate-authority"
+)
 _RECONNECTS, _RECONNECT_S = 20, 0.5
 
 
@@ -152,7 +155,8 @@ class Cluster:
         try:
             response = await self._http.send(request, stream=True)
         except httpx2.HTTPError as exc:
-            raise ClusterError(doing, f"{self.name}: {_cause(exc)}", status=None) from exc
+            why = f"{self.name} cannot be reached: {_cause(exc)}"
+            raise ClusterError(doing, why, status=None, advice=_UNREACHABLE) from exc
         except _PLUGIN_FAULTS as exc:
             why = "it printed no token" if isinstance(exc, KeyError | TypeError) else shown(str(exc))
             raise AuthenticationFailed(

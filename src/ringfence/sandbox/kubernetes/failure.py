@@ -91,12 +91,13 @@ def end_of(pod: Mapping[str, Any]) -> EndReason | None:
 def start_problem(pod: Mapping[str, Any]) -> StartProblem | None:
     """Why a pod does not run yet; None if nothing is known to be wrong."""
     status = pod.get("status") or {}
-    for one in status.get("containerStatuses") or ():
-        state = one.get("state") or {}
-        found = state.get("waiting") or state.get("terminated") or {}
-        problem = _container_problem(str(one.get("name")), found)
-        if problem is not None:
-            return problem
+    problems = [
+        problem
+        for one in status.get("containerStatuses") or ()
+        if (problem := _container_problem(str(one.get("name")), one.get("state") or {})) is not None
+    ]
+    if problems:
+        return min(problems, key=lambda one: (not one.is_final, one.is_repetition))
     if status.get("phase") in ("Failed", "Succeeded"):
         end = end_of(pod)
         return StartProblem(
@@ -113,7 +114,8 @@ def start_problem(pod: Mapping[str, Any]) -> StartProblem | None:
     return None
 
 
-def _container_problem(name: str, found: Mapping[str, Any]) -> StartProblem | None:
+def _container_problem(name: str, state: Mapping[str, Any]) -> StartProblem | None:
+    found = state.get("waiting") or state.get("terminated") or {}
     reason, said = str(found.get("reason") or ""), shown(str(found.get("message") or ""))
     if reason in _NO_IMAGE or reason in _FETCH:
         return StartProblem(
