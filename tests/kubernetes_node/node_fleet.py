@@ -119,7 +119,7 @@ def node_fleet(directory: Path, sandbox_image: str) -> Iterator[NodeFleet]:
         for parent in records.parents:
             parent.chmod(parent.stat().st_mode | 0o011)
         _write_overlay(directory / "overlay", fleet.namespace, image, sandbox_image, repository, records)
-        stack.enter_context(_admitted(fleet))  # until its pods are gone: they say goodbye to the database
+        stack.enter_context(_admitted(fleet))  # until its pods are gone, as they tell the database
         subprocess.run(["kubectl", "create", "namespace", fleet.namespace], check=True, capture_output=True)
         stack.callback(
             subprocess.run,
