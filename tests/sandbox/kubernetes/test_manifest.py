@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ringfence.config.kubernetes import KubernetesPods
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox import Placement, SandboxSpec
-from ringfence.sandbox.base import Launch
+from ringfence.sandbox.base import Launch, UploadScope
 from ringfence.sandbox.container.hardened_container import ImageFacts, harden, plan_limits
 from ringfence.sandbox.kubernetes import manifest
 from ringfence.sandbox.spec import Mount
@@ -36,14 +36,18 @@ SETTINGS = KubernetesPods.model_validate(
 
 
 def make_pod(
-    *, has_workspace: bool = True, settings: KubernetesPods = SETTINGS, **changes: Any
+    *,
+    has_workspace: bool = True,
+    settings: KubernetesPods = SETTINGS,
+    upload: UploadScope = "all",
+    **changes: Any,
 ) -> dict[str, Any]:
     """A pod, made without a cluster."""
     spec = SandboxSpec(
         **{"image": "registry.example/agent:1", "memory": 512 * 1024**2, "cpus": 1.5, **changes}
     )
     place = Path("/w") if has_workspace else None
-    launch = Launch("abc", spec, Placement(1500, 1501, place, place, upload="all"), ("-I", "-c", "loader"))
+    launch = Launch("abc", spec, Placement(1500, 1501, place, place, upload=upload), ("-I", "-c", "loader"))
     asked = harden(
         launch,
         ImageFacts("", "registry.example/agent:1", {}, ()),
@@ -215,6 +219,12 @@ def test_mounts_of_this_machine_are_refused(tmp_path: Path) -> None:
     """A pod cannot see a directory of this machine, and says what else there is."""
     with pytest.raises(PolicyRefused, match=r"sandbox\.mounts.*sandbox\.kubernetes\.claims"):
         make_pod(mounts=(Mount(source=tmp_path, target="/x"),))
+
+
+def test_a_workspace_that_would_be_mounted_is_refused() -> None:
+    """A workspace that is not uploaded is refused, and never an empty directory in its place."""
+    with pytest.raises(PolicyRefused, match="mode 'clone'"):
+        make_pod(upload="none")
 
 
 # --- the network policy

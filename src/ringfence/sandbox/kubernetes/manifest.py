@@ -45,12 +45,17 @@ def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods)
     """The pod of a launch.
 
     Raises:
-        PolicyRefused: A host directory is to be mounted.
+        PolicyRefused: A host directory is to be mounted, be it the workspace.
     """
     if launch.spec.mounts:
         raise PolicyRefused(
             f"sandbox.mounts: {str(launch.spec.mounts[0].source)!r} cannot be mounted in a pod, which sees no files of "
             "this machine; put it into the image, or into a volume (sandbox.kubernetes.claims)",
+            rule="mount-unseen",
+        )
+    if launch.placement.upload == "none" and launch.placement.workspace_source is not None:
+        raise PolicyRefused(
+            "a pod sees no files of this machine, so the workspace has to be uploaded: use mode 'clone' or 'read_only'",
             rule="mount-unseen",
         )
     labels = {key: value for key, value in asked.labels.items() if key not in _ANNOTATIONS}
