@@ -18,6 +18,7 @@ from tests.sandbox.workspace.runs import prepare
 from ringfence.config.paths import make_private_dir, state_dir
 from ringfence.sandbox import Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.pool.pool import Pool, PoolSize
+from ringfence.sandbox.registry import traits_of
 from ringfence.sandbox.supervisor.directory import SupervisorState
 
 OTHER_UID = 1500
@@ -76,7 +77,10 @@ class Runs:
         run = f"2026-01-01T00-00-00-{uuid4().hex[:8]}"
         run_dir = make_private_dir(state_dir() / "runs" / run)
         spec = SandboxSpec(**{"backend": "bubblewrap", "workspace": self.workspace, **self.changes})
-        made = await prepare(self.workspace, spec.mode, run=run, run_dir=run_dir, state=state_dir())
+        unseen = traits_of(spec).unseen
+        made = await prepare(
+            self.workspace, spec.mode, run=run, run_dir=run_dir, state=state_dir(), unseen=unseen
+        )
         return spec, made.placement, run_dir
 
     @asynccontextmanager
