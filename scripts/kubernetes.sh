@@ -6,23 +6,27 @@
 #   scripts/kubernetes.sh missing [node]   print what is not installed; exits 1 if something is not
 #   scripts/kubernetes.sh up [node]        etcd and the API server; with `node` also a single node, in a network of its own
 #   scripts/kubernetes.sh image NAME...    give the node images of the local Docker engine
-#   scripts/kubernetes.sh policies on|off  have the node enforce or ignore the NetworkPolicy of sandboxes
+#   scripts/kubernetes.sh policies on|off  have the node enforce NetworkPolicies (as `up` does), or ignore them
 #   scripts/kubernetes.sh status           print what runs; exits 1 if the API server does not
 #   scripts/kubernetes.sh down             end everything that `up` has started, and put back what it has set
 #
 # Its state is in KUBERNETES_STATE (default: /tmp/ringfence-kubernetes); the administrator's kubeconfig is `kubeconfig` there.
-# `up` alone works as an ordinary user, and several may run at once in different directories. A node needs root, and sets
-# three sysctls of the machine (vm.overcommit_memory, kernel.panic, kernel.panic_on_oops), which `down` puts back.
+# `up` alone works as an ordinary user, and several may run at once in different directories. A node needs root. It has a
+# network and mounts of its own, and a cgroup; its kubelet sets sysctls of the machine, which `down` puts back. A second
+# node runs beside it with another number in KUBERNETES_NODE (1 to 9), which its other commands read in its directory.
 set -euo pipefail
 
 readonly version=1.20.5+really1.20.2-1.1+deb12u1
 readonly programs_dir=${KUBERNETES_PROGRAMS:-/usr/local/lib/ringfence-kubernetes/1.20.2}
 readonly state=${KUBERNETES_STATE:-/tmp/ringfence-kubernetes}
 export HOME=$state # where kubectl keeps a cache; of nobody else
-readonly namespace_name=ringfence-node host_address=10.97.0.1 node_address=10.97.0.2 service_address=10.96.0.1
-readonly pod_network=10.98.0.0/16
-readonly sysctls=(vm.overcommit_memory kernel.panic kernel.panic_on_oops)
+number=${KUBERNETES_NODE:-$(cat "$state/number" 2>/dev/null || true)}
+readonly number namespace_name=ringfence-node$number node_name=ringfence-node service_address=10.96.0.1
+readonly host_address=10.$((97 + 2 * number)).0.1 node_address=10.$((97 + 2 * number)).0.2 pod_network=10.$((98 + 2 * number)).0.0/16
+readonly sysctls=(vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops kernel.keys.root_maxkeys kernel.keys.root_maxbytes)
 readonly patience_s=90
+here=$(dirname "$(realpath "$0")")
+readonly here
 PATH=$PATH:/usr/sbin:/sbin
 
 # --- installing
@@ -30,7 +34,7 @@ PATH=$PATH:/usr/sbin:/sbin
 commands() { # those of Debian, with their packages
     printf '%s\n' etcd:etcd-server kubectl:kubernetes-client openssl:openssl python3:python3
     [[ ${1:-} != node ]] || printf '%s\n' containerd:containerd runc:runc iptables:iptables ip:iproute2 docker:docker.io \
-        /usr/lib/cni/bridge:containernetworking-plugins
+        /usr/lib/cni/ptp:containernetworking-plugins
 }
 
 programs() { # those that are built
@@ -192,7 +196,7 @@ make_certificates() {
     openssl req -x509 -newkey rsa:2048 -nodes -keyout "$state/ca.key" -out "$state/ca.crt" -days 30 -subj /CN=test-ca 2>/dev/null
     certificate server /CN=kube-apiserver "IP:127.0.0.1,IP:$host_address,IP:$service_address,DNS:localhost,DNS:kubernetes.default"
     certificate admin /O=system:masters/CN=admin
-    certificate node "/O=system:nodes/CN=system:node:$namespace_name" "IP:$node_address,DNS:$namespace_name"
+    certificate node "/O=system:nodes/CN=system:node:$node_name" "IP:$node_address,DNS:$node_name"
     openssl genrsa -out "$state/accounts.key" 2048 2>/dev/null
 }
 
@@ -244,14 +248,19 @@ start_api_server() { # start_api_server ETCD_PORT PORT ADDRESS; kept in a file, 
 in_node() { nsenter --net="/run/netns/$namespace_name" "$@"; }
 
 up_node() {
+    local name kubectl=(kubectl --kubeconfig "$state/kubeconfig")
     if ((EUID != 0)); then
         echo "a node needs root" >&2
-        return 1
+        exit 1
+    fi
+    if [[ $state == /run/* || $state == /var/* ]]; then
+        echo "$state: the node sees directories of its own in /run and /var; choose another KUBERNETES_STATE" >&2
+        exit 1
     fi
     refuse_second node
-    local name
+    echo "$number" >"$state/number"
     for name in "${sysctls[@]}"; do
-        [[ -e $state/sysctl.$name ]] || sysctl -n "$name" >"$state/sysctl.$name"
+        sysctl -n "$name" >"$state/sysctl.$name"
     done
     make_network
     up_control_plane "$host_address"
@@ -261,26 +270,31 @@ up_node() {
         --leader-elect=false --bind-address 127.0.0.1 --port 0 --secure-port 0
     start kube-scheduler "$programs_dir/kube-scheduler" --kubeconfig "$state/kubeconfig" --leader-elect=false \
         --bind-address 127.0.0.1 --port 0 --secure-port 0
+    forward_service
+    write_network_plugins
     start_containerd
     import_pause
     start_kubelet
-    local kubectl=(kubectl --kubeconfig "$state/kubeconfig")
-    await kubelet sh -c "kubectl --kubeconfig '$state/kubeconfig' get node $namespace_name -o jsonpath='{.status.conditions[?(@.type==\"Ready\")].status}' | grep -q True"
-    until "${kubectl[@]}" get serviceaccount default >/dev/null 2>&1; do sleep 0.2; done
-    echo "node $namespace_name is ready"
+    "${kubectl[@]}" apply -f - >/dev/null <<<'{"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}, "handler": "gvisor"}'
+    await kubelet sh -c "kubectl --kubeconfig '$state/kubeconfig' wait --for condition=Ready --timeout 1s node/$node_name"
+    await kube-controller-manager "${kubectl[@]}" get serviceaccount default
+    echo "node $node_name is ready"
 }
 
 make_network() {
     ip netns add "$namespace_name"
-    ip link add rf-host type veth peer name rf-node netns "$namespace_name"
-    ip addr add "$host_address/30" dev rf-host
-    ip link set rf-host up
+    ip link add "rf-host$number" type veth peer name rf-node netns "$namespace_name"
+    ip addr add "$host_address/30" dev "rf-host$number"
+    ip link set "rf-host$number" up
+    in_node sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 net.ipv4.ip_forward=1
     in_node ip addr add "$node_address/30" dev rf-node
     in_node ip link set rf-node up
     in_node ip link set lo up
     in_node ip route add default via "$host_address"
-    in_node sysctl -qw net.ipv4.ip_forward=1
     in_node iptables -t nat -A POSTROUTING -s "$pod_network" ! -d "$pod_network" -j MASQUERADE
+    in_node iptables -N rf-policy
+    in_node iptables -I FORWARD -j rf-policy
+    in_node iptables -I INPUT -j rf-policy
 }
 
 # What kube-proxy would do for the one service that there is.
@@ -289,14 +303,25 @@ forward_service() {
         --to-destination "$host_address:$(cut -d ' ' -f 2 "$state/ports")"
 }
 
-start_containerd() {
-    forward_service
-    mkdir -p "$state/cni"
-    cat >"$state/cni/10-bridge.conf" <<CONFIG
-{"cniVersion": "0.4.0", "name": "pods", "type": "bridge", "bridge": "rf-pods", "isGateway": true, "ipMasq": false,
- "hairpinMode": true, "ipam": {"type": "host-local", "dataDir": "$state/cni-data", "subnet": "$pod_network",
- "routes": [{"dst": "0.0.0.0/0"}]}}
+# Each pod has an interface of the node to itself: what pods send to each other passes the node's rules, too.
+write_network_plugins() {
+    local name
+    mkdir -p "$state/cni" "$state/cni-bin"
+    for name in ptp host-local loopback; do
+        ln -sf "/usr/lib/cni/$name" "$state/cni-bin/$name"
+    done
+    printf '#!/bin/sh\nexec python3 -I -S %q plugin\n' "$here/kubernetes/policies.py" >"$state/cni-bin/ringfence-policies"
+    chmod 755 "$state/cni-bin/ringfence-policies"
+    cat >"$state/cni/10-pods.conflist" <<CONFIG
+{"cniVersion": "0.4.0", "name": "pods", "plugins": [
+ {"type": "ptp", "ipMasq": false, "ipam": {"type": "host-local", "dataDir": "$state/cni-data", "subnet": "$pod_network",
+  "routes": [{"dst": "0.0.0.0/0"}]}},
+ {"type": "ringfence-policies", "state": "$state"}]}
 CONFIG
+}
+
+# Without gVisor: Debian's package lacks its shim, and pods whose containers runc's shim starts by runsc never end.
+start_containerd() {
     cat >"$state/containerd.toml" <<CONFIG
 version = 2
 root = "$state/containerd"
@@ -308,7 +333,7 @@ state = "$state/containerd-state"
   restrict_oom_score_adj = true
   disable_apparmor = true
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
+    bin_dir = "$state/cni-bin"
     conf_dir = "$state/cni"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "overlayfs"
@@ -316,21 +341,19 @@ state = "$state/containerd-state"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
 CONFIG
-    start containerd nsenter --net="/run/netns/$namespace_name" containerd --config "$state/containerd.toml"
+    # Mounts of its own, with empty directories where it, the kubelet and their plugins write outside of its state.
+    mkdir -p "$state/var-lib" "$state/var-log"
+    start containerd nsenter --net="/run/netns/$namespace_name" unshare --mount --propagation private sh -c "
+        mount --bind '$state/var-lib' /var/lib && mount --bind '$state/var-log' /var/log && mount -t tmpfs run /run &&
+        exec containerd --config '$state/containerd.toml'"
     await containerd ctr --address "$state/containerd.sock" version
 }
 
-# The process that holds a pod's namespaces: it needs no more than a shell that waits.
 import_pause() {
-    local base
-    base=$(mktemp -d)
-    printf 'package main\nimport ("os"; "os/signal"; "syscall")\nfunc main() { c := make(chan os.Signal, 1)\nsignal.Notify(c, syscall.SIGTERM, syscall.SIGINT)\n<-c }\n' >"$base/pause.go"
-    (cd "$base" && HOME=$base GO111MODULE=off CGO_ENABLED=0 go build -ldflags '-s -w' -o pause pause.go)
-    mkdir "$base/image"
-    tar --numeric-owner --owner 0 --group 0 -C "$base" -cf "$base/layer.tar" pause
-    docker import --change 'ENTRYPOINT ["/pause"]' "$base/layer.tar" localhost/ringfence/pause:1 >/dev/null
+    tar --numeric-owner --owner 0 --group 0 -C "$programs_dir" -cf "$state/pause.tar" pause
+    docker import --change 'ENTRYPOINT ["/pause"]' "$state/pause.tar" localhost/ringfence/pause:1 >/dev/null
+    rm "$state/pause.tar"
     give_image localhost/ringfence/pause:1
-    rm -rf "$base"
 }
 
 give_image() {
@@ -338,7 +361,10 @@ give_image() {
 }
 
 start_kubelet() {
-    mkdir -p "$state/kubelet" "$state/pods-logs"
+    local hierarchy
+    for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/*; do
+        [[ -L $hierarchy || ! -e $hierarchy/cgroup.procs ]] || mkdir -p "$hierarchy/$namespace_name"
+    done
     cat >"$state/kubelet.yaml" <<CONFIG
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -348,7 +374,7 @@ authorization: {mode: AlwaysAllow}
 tlsCertFile: $state/node.crt
 tlsPrivateKeyFile: $state/node.key
 cgroupDriver: cgroupfs
-cgroupRoot: /
+cgroupRoot: /$namespace_name
 failSwapOn: false
 healthzPort: 0
 resolvConf: ""
@@ -362,30 +388,27 @@ eventRecordQPS: 0
 kubeAPIQPS: 50
 kubeAPIBurst: 100
 CONFIG
-    start kubelet nsenter --net="/run/netns/$namespace_name" "$programs_dir/kubelet" --config "$state/kubelet.yaml" \
-        --kubeconfig "$state/node.kubeconfig" --hostname-override "$namespace_name" --node-ip "$node_address" \
-        --root-dir "$state/kubelet" --container-runtime remote --container-runtime-endpoint "unix://$state/containerd.sock" \
-        --runtime-cgroups /
+    start kubelet nsenter --net="/run/netns/$namespace_name" --mount="/proc/$(<"$state/containerd.pid")/ns/mnt" \
+        "$programs_dir/kubelet" --config "$state/kubelet.yaml" --kubeconfig "$state/node.kubeconfig" \
+        --hostname-override "$node_name" --node-ip "$node_address" --root-dir "$state/kubelet" --container-runtime remote \
+        --container-runtime-endpoint "unix://$state/containerd.sock" --runtime-cgroups /
+    start policies nsenter --net="/run/netns/$namespace_name" python3 -I -S "$here/kubernetes/policies.py" follow "$state/"
 }
 
-# Debian has no network plugin that enforces policies. This stands in for one: it drops every packet of every pod but
-# loopback's, which is what the policy of sandboxes asks for; pods of other programs are cut off as well.
 policies() {
-    in_node iptables -D FORWARD -j rf-policy 2>/dev/null || true
-    in_node iptables -D INPUT -j rf-policy 2>/dev/null || true
-    in_node iptables -F rf-policy 2>/dev/null || in_node iptables -N rf-policy
-    [[ $1 == on ]] || return 0
-    in_node iptables -A rf-policy -i rf-pods -m conntrack --ctstate NEW -j DROP
-    in_node iptables -I FORWARD -j rf-policy
-    in_node iptables -I INPUT -j rf-policy
+    if [[ $1 == on ]]; then rm -f "$state/policies-off"; else touch "$state/policies-off"; fi
+    in_node python3 -I -S "$here/kubernetes/policies.py" apply "$state"
 }
 
 # --- ending
 
-stop() { # stop NAME: the process, with what it has started
+command_of() { tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline" || true; }
+
+# stop NAME: the process that `start` has started; what else got its number since then is left alone.
+stop() {
     local pid
     pid=$(cat "$state/$1.pid" 2>/dev/null) || return 0
-    if [[ -r /proc/$pid/cmdline ]] && tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q -e "$state" -e "$1"; then
+    if command_of "$pid" | grep -q -F -e "$state/"; then
         kill "$pid" 2>/dev/null || true
         for _ in {1..100}; do
             kill -0 "$pid" 2>/dev/null || break
@@ -396,39 +419,44 @@ stop() { # stop NAME: the process, with what it has started
     rm -f "$state/$1.pid"
 }
 
+# What containerd leaves: a shim for each pod, and the pods' own processes, which are in the node's cgroup.
 end_pods() {
-    [[ -S $state/containerd.sock ]] || return 0
-    local ctr=(ctr --address "$state/containerd.sock" --namespace k8s.io) task
-    for task in $("${ctr[@]}" tasks list -q 2>/dev/null); do
-        "${ctr[@]}" tasks kill --signal KILL "$task" >/dev/null 2>&1 || true
-        "${ctr[@]}" tasks delete "$task" >/dev/null 2>&1 || true
+    local pid pids hierarchy deadline=$((SECONDS + patience_s))
+    for pid in $(pgrep -f -- "-address $state/containerd.sock"); do
+        if [[ $(command_of "$pid") == *containerd-shim* ]]; then
+            kill -KILL "$pid" 2>/dev/null || true
+        fi
+    done
+    for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/*; do
+        [[ -d $hierarchy/$namespace_name && ! -L $hierarchy ]] || continue
+        while pids=$(find "$hierarchy/$namespace_name" -name cgroup.procs -exec cat {} +) && [[ -n $pids ]]; do
+            ((SECONDS < deadline)) || { echo "processes in $hierarchy/$namespace_name do not end: $pids" >&2 && return 1; }
+            kill -KILL $pids 2>/dev/null || true
+            sleep 0.1
+        done
+        find "$hierarchy/$namespace_name" -depth -type d -exec rmdir {} +
     done
 }
 
 down() {
-    stop kubelet
-    end_pods
     local name mount
-    for name in containerd kube-scheduler kube-controller-manager kube-apiserver etcd; do
+    for name in policies kubelet containerd kube-scheduler kube-controller-manager kube-apiserver etcd; do
         stop "$name"
     done
-    awk -v state="$state/" 'index($5, state) == 1 { print $5 }' /proc/self/mountinfo | sort -r | while read -r mount; do
-        umount -l "$mount"
-    done
-    if [[ -e /run/netns/$namespace_name && -e $state/sysctl.kernel.panic ]]; then
-        ip netns delete "$namespace_name"
-        ip link delete rf-host 2>/dev/null || true
-        find /sys/fs/cgroup -depth -type d -path '*/kubepods*' -exec rmdir {} + 2>/dev/null || true
+    if [[ -e $state/number ]]; then
+        end_pods
+        if [[ -e /run/netns/$namespace_name ]]; then ip netns delete "$namespace_name"; fi
+        ip link delete "rf-host$number" 2>/dev/null || true
+        for name in "${sysctls[@]}"; do
+            [[ ! -e $state/sysctl.$name ]] || sysctl -qw "$name=$(<"$state/sysctl.$name")"
+        done
     fi
-    for name in "${sysctls[@]}"; do
-        [[ -e $state/sysctl.$name ]] && sysctl -qw "$name=$(<"$state/sysctl.$name")"
-    done
-    rm -rf "$state"
+    rm -rf --one-file-system "$state"
 }
 
 status() {
     local name pid
-    for name in etcd kube-apiserver kube-controller-manager kube-scheduler containerd kubelet; do
+    for name in etcd kube-apiserver kube-controller-manager kube-scheduler containerd kubelet policies; do
         pid=$(cat "$state/$name.pid" 2>/dev/null) && kill -0 "$pid" 2>/dev/null && printf '%-24s process %s\n' "$name" "$pid"
     done
     kubectl --kubeconfig "$state/kubeconfig" get --raw /readyz >/dev/null
