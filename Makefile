@@ -1,6 +1,6 @@
 # The same few commands for people and for CI. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test test-user test-fast test-full test-rest test-user-rest test-latest test-oldest test-chaos mutants demo demo-loop docs bench lock clean release-check
+.PHONY: help setup check test test-user test-fast test-full test-rest test-user-rest test-latest test-oldest test-chaos test-kubernetes mutants demo demo-loop docs bench lock clean release-check
 .PHONY: check-source check-format check-lint check-types check-imports check-pages check-words check-examples
 
 BIN := .venv/bin
@@ -70,6 +70,14 @@ mutants: setup ## Disable each guard of tests/mutants/guards.toml in a copy, see
 
 test-chaos: setup ## A fleet of twenty for half an hour, while its workers, daemon, sandboxes and database are killed (CHAOS_S=SECONDS)
 	$(BIN)/python -m tests.fleet.chaos.storm --seconds $(CHAOS_S)
+
+test-kubernetes: setup ## Sandboxes and a fleet on a node of Kubernetes, which is built, started and ended (as root, with Docker)
+	scripts/kubernetes.sh install node
+	$(BIN)/ringfence image build --bootstrap base
+	@export KUBERNETES_STATE="$$(mktemp -d)/node"; trap 'scripts/kubernetes.sh down; rmdir "$${KUBERNETES_STATE%/node}"' EXIT; \
+		scripts/kubernetes.sh up node && \
+		scripts/kubernetes.sh image "$$($(BIN)/ringfence image show base --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["name"])')" && \
+		$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m kubernetes_node tests/kubernetes_node
 
 demo: setup ## The main job: an agent repairs the failing tests of examples/red-suite in a sandbox (SANDBOX=docker: in a container)
 	@./scripts/demo.sh

@@ -6,13 +6,13 @@
 #   scripts/kubernetes.sh missing [node]   print what is not installed; exits 1 if something is not
 #   scripts/kubernetes.sh up [node]        etcd and the API server; with `node` also a single node, in a network of its own
 #   scripts/kubernetes.sh image NAME...    give the node images of the local Docker engine
-#   scripts/kubernetes.sh policies on|off  have the node enforce NetworkPolicies (as `up` does), or ignore them
 #   scripts/kubernetes.sh status           print what runs; exits 1 if the API server does not
 #   scripts/kubernetes.sh down             end everything that `up` has started, and put back what it has set
 #
 # Its state is in KUBERNETES_STATE (default: /tmp/ringfence-kubernetes); the administrator's kubeconfig is `kubeconfig` there.
 # `up` alone works as an ordinary user, and several may run at once in different directories. A node needs root. It has a
-# network and mounts of its own, and a cgroup; its kubelet sets sysctls of the machine, which `down` puts back. A second
+# network and mounts of its own, and a cgroup. It enforces the NetworkPolicies that deny everything, but not in namespaces
+# whose names begin with `open-`, as clusters do whose network plugin ignores policies. Its kubelet sets sysctls of the machine, which `down` puts back. A second
 # node runs beside it with another number in KUBERNETES_NODE (1 to 9), which its other commands read in its directory.
 set -euo pipefail
 
@@ -395,11 +395,6 @@ CONFIG
     start policies nsenter --net="/run/netns/$namespace_name" python3 -I -S "$here/kubernetes/policies.py" follow "$state/"
 }
 
-policies() {
-    if [[ $1 == on ]]; then rm -f "$state/policies-off"; else touch "$state/policies-off"; fi
-    in_node python3 -I -S "$here/kubernetes/policies.py" apply "$state"
-}
-
 # --- ending
 
 command_of() { tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline" || true; }
@@ -477,7 +472,6 @@ case ${1:-} in
         shift
         for name in "$@"; do give_image "$name"; done
         ;;
-    policies) policies "${2:-on}" ;;
     restart-api) # as if the API server had died
         stop kube-apiserver
         read -ra ports <"$state/ports"

@@ -1,12 +1,11 @@
 """Enforces NetworkPolicies on the node of `scripts/kubernetes.sh`: Debian has no network plugin that does.
 
     policies.py plugin         a CNI plugin, chained after `ptp`: a pod's rules are there before its containers run
-    policies.py apply STATE    put the rules of all pods in force as policies and labels are now
-    policies.py follow STATE   do so whenever they have changed
+    policies.py follow STATE   put the rules of all pods in force as policies and labels are now, again and again
 
 A policy that allows nothing in a direction is enforced: connections from or to the pods that it selects are dropped, but
 those that begin at the node itself. One that allows something is not enforced in that direction, as its rules are not
-read. With the file `policies-off` in the state directory nothing is enforced, as on many clusters.
+read. Nothing is enforced in namespaces whose names begin with `open-`, which stand for clusters that enforce none.
 """
 
 import fcntl
@@ -22,22 +21,28 @@ from pathlib import Path
 from typing import Any
 
 CHAIN = "rf-policy"
+OPEN = "open-"
 _VERSIONS = ["0.3.1", "0.4.0"]
 _PAUSE_S = 1.0
-_OPERATORS = {
-    "In": lambda value, values: value in values,
-    "NotIn": lambda value, values: value not in values,
-    "Exists": lambda value, values: value is not None,
-    "DoesNotExist": lambda value, values: value is None,
-}
 
 
 def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
     """Whether a label selector of the API selects an object with these labels."""
-    return all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items()) and all(
-        _OPERATORS[one["operator"]](labels.get(one["key"]), one.get("values") or ())
-        for one in selector.get("matchExpressions") or ()
-    )
+    return all(
+        labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items()
+    ) and all(_matches(one, labels.get(one["key"])) for one in selector.get("matchExpressions") or ())
+
+
+def _matches(expression: dict[str, Any], value: str | None) -> bool:
+    match expression["operator"]:
+        case "In":
+            return value in expression["values"]
+        case "NotIn":
+            return value not in expression["values"]
+        case "Exists":
+            return value is not None
+        case _:  # DoesNotExist
+            return value is None
 
 
 def denied(pod: dict[str, Any], policies: list[dict[str, Any]]) -> Iterator[str]:
@@ -88,8 +93,6 @@ class Node:
             subprocess.run(command, input="\n".join(lines), text=True, check=True, timeout=30)
 
     def _rules(self) -> Iterator[str]:
-        if (self._state / "policies-off").exists():
-            return
         policies = self._items("/apis/networking.k8s.io/v1/networkpolicies")
         pods = {
             (pod["metadata"]["namespace"], pod["metadata"]["name"]): pod
@@ -97,6 +100,8 @@ class Node:
         }
         for file in self._records.glob("*"):
             record = json.loads(file.read_text())
+            if record["namespace"].startswith(OPEN):
+                continue
             pod = pods.get((record["namespace"], record["name"]))
             for direction in denied(pod, policies) if pod else ("Ingress", "Egress"):
                 way = "-i" if direction == "Egress" else "-o"
@@ -132,7 +137,7 @@ def plugin() -> None:
 
 
 def follow(state: Path) -> None:
-    """Apply the policies again and again, until this process is ended."""
+    """Apply policies until this process is ended: they and the labels of pods may change."""
     node = Node(state)
     while True:
         try:
@@ -152,8 +157,6 @@ def main(arguments: list[str]) -> int:
             except Exception as exc:  # noqa: BLE001 -- the specification wants every error as JSON
                 print(json.dumps({"cniVersion": _VERSIONS[-1], "code": 100, "msg": f"policies: {exc!r}"}))
                 return 1
-        case ["apply", state]:
-            Node(Path(state)).apply()
         case ["follow", state]:
             follow(Path(state))
         case _:

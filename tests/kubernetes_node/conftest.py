@@ -2,8 +2,8 @@
 
 import os
 import subprocess
+import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from tests.sandbox.conftest import opener, workspace
@@ -11,7 +11,6 @@ from tests.sandbox.conftest import opener, workspace
 from ringfence.sandbox.docker.image.recipe import reference
 
 __all__ = ["opener", "workspace"]
-SCRIPT = Path(__file__).parents[2] / "scripts/kubernetes.sh"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,8 +33,10 @@ def kubeconfig(node: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def open_network() -> Iterator[None]:
-    """The node ignores policies, as many clusters do."""
-    subprocess.run([SCRIPT, "policies", "off"], check=True)
-    yield
-    subprocess.run([SCRIPT, "policies", "on"], check=True)
+def open_namespace() -> Iterator[str]:
+    """A namespace in which the node ignores policies, as many clusters do."""
+    name = f"open-{uuid.uuid4().hex[:8]}"
+    subprocess.run(["kubectl", "create", "namespace", name], check=True, capture_output=True)
+    yield name
+    command = ["kubectl", "delete", "namespace", name, "--wait=false"]
+    subprocess.run(command, check=True, capture_output=True)
