@@ -198,7 +198,7 @@ def test_settings_arrive() -> None:
     """Settings for scheduling and for fetching the image are the pod's, and claims are mounted read-only."""
     spec = make_pod(runtime="gvisor")["spec"]
     assert spec["runtimeClassName"] == "gvisor"
-    assert spec["nodeSelector"] == {"pool": "agents"}
+    assert spec["nodeSelector"] == {"pool": "agents", "kubernetes.io/arch": "amd64"}
     assert spec["tolerations"] == [{"key": "agents", "operator": "Exists", "effect": "NoSchedule"}]
     assert spec["imagePullSecrets"] == [{"name": "registry"}]
     claim = {"claimName": "cache", "readOnly": True}

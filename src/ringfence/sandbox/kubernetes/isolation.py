@@ -16,7 +16,7 @@ from ringfence.sandbox.kubernetes.cluster_error import shown
 from ringfence.sandbox.kubernetes.inside import program
 from ringfence.sandbox.kubernetes.manifest import FILES, INTERPRETER
 
-_WAIT_S = 0.4
+_WAIT_S = 0.25
 _TRIES, _PAUSE_S = 4, 0.7
 """Plugins may apply a policy a moment after the pod has started."""
 _PROBE_S = 20.0

@@ -25,6 +25,8 @@ CARRIED = "/carried"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "ringfence"}
 POLICY_NAME = "ringfence-sandboxes"
 _WORKSPACE_VOLUME = "workspace"
+_ARCHITECTURE = {"kubernetes.io/arch": "amd64"}  # that of the guest's system call filter
+_LARGEST_UPLOAD = 16 * 1024**3
 _ANNOTATIONS = (HOLDER, EXPIRES)  # their values may have characters that a label's may not
 _NO_SERVER = "127.0.0.1"
 """The name server in a pod's resolv.conf, which must name one."""
@@ -91,11 +93,11 @@ def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods)
                 "runAsGroup": asked.gid,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "nodeSelector": settings.node_selector,
+            "nodeSelector": {**settings.node_selector, **_ARCHITECTURE},
             "tolerations": [each.model_dump(exclude_none=True) for each in settings.tolerations],
             "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
             **({} if asked.runtime is None else {"runtimeClassName": asked.runtime}),
-            "volumes": list(_volumes(asked, settings)),
+            "volumes": list(_volumes(asked, settings, int(launch.spec.disk))),
             "containers": [_guest(asked, settings), _files(asked)],
         },
     }
@@ -168,13 +170,17 @@ def _secured(asked: HardenedContainer) -> dict[str, Any]:
     }
 
 
-def _volumes(asked: HardenedContainer, settings: KubernetesPods) -> Iterator[dict[str, Any]]:
+def _volumes(asked: HardenedContainer, settings: KubernetesPods, disk_bytes: int) -> Iterator[dict[str, Any]]:
     for number, memory in enumerate(asked.memory):
         size = {"medium": "Memory", "sizeLimit": str(memory.size_bytes)}
         yield {"name": f"memory-{number}", "emptyDir": size}
     for number, mount in enumerate(asked.mounts):
         name = f"empty-{number}" if mount.source is None else _WORKSPACE_VOLUME
-        size = {"medium": "Memory", "sizeLimit": "1Mi"} if mount.source is None else {}
+        size = {"medium": "Memory", "sizeLimit": "1Mi"}
+        if (
+            mount.source is not None
+        ):  # beyond it the node evicts the pod; the watchdog of the guest ends it before
+            size = {"sizeLimit": str(disk_bytes + _LARGEST_UPLOAD)}
         yield {"name": name, "emptyDir": size}
     for number, claim in enumerate(settings.claims):
         yield {
