@@ -1,7 +1,6 @@
 """Sandboxes as pods, beside bare pods and `kubectl exec`, on the node that KUBECONFIG names.
 
-scripts/kubernetes.sh install node && scripts/kubernetes.sh up node && scripts/kubernetes.sh policies on
-scripts/kubernetes.sh image IMAGE
+scripts/kubernetes.sh install node && scripts/kubernetes.sh up node && scripts/kubernetes.sh image IMAGE
 KUBECONFIG=/tmp/ringfence-kubernetes/kubeconfig python -m benchmarks kubernetes
 """
 
