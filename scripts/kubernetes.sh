@@ -24,6 +24,7 @@ number=${KUBERNETES_NODE:-$(cat "$state/number" 2>/dev/null || true)}
 readonly number namespace_name=ringfence-node$number node_name=ringfence-node service_address=10.96.0.1
 readonly host_address=10.$((97 + 2 * number)).0.1 node_address=10.$((97 + 2 * number)).0.2 pod_network=10.$((98 + 2 * number)).0.0/16
 readonly sysctls=(vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops kernel.keys.root_maxkeys kernel.keys.root_maxbytes)
+readonly sysctls_dir=/run/ringfence-kubernetes
 readonly patience_s=90
 here=$(dirname "$(realpath "$0")")
 readonly here
@@ -98,9 +99,12 @@ build_program() {
         go build -ldflags '-s -w' -o "$2" "$build_dir/pause.go"
         return
     fi
-    local package=k8s.io/kubernetes/vendor/k8s.io/component-base/version
-    nice -n 10 go build -p 2 -tags providerless,dockerless -o "$2" \
-        -ldflags "-s -w -X $package.gitVersion=v1.20.2 -X $package.gitMajor=1 -X $package.gitMinor=20" "./cmd/$1"
+    local package flags='-s -w'
+    for package in component-base/version client-go/pkg/version; do # the second is what the API server reports
+        package=k8s.io/kubernetes/vendor/k8s.io/$package
+        flags+=" -X $package.gitVersion=v1.20.2 -X $package.gitMajor=1 -X $package.gitMinor=20 -X $package.gitCommit= -X $package.gitTreeState="
+    done
+    nice -n 10 go build -p 2 -tags providerless,dockerless -ldflags "$flags" -o "$2" "./cmd/$1"
 }
 
 # The process that holds a pod's namespaces.
@@ -248,7 +252,6 @@ start_api_server() { # start_api_server ETCD_PORT PORT ADDRESS; kept in a file, 
 in_node() { nsenter --net="/run/netns/$namespace_name" "$@"; }
 
 up_node() {
-    local name kubectl=(kubectl --kubeconfig "$state/kubeconfig")
     if ((EUID != 0)); then
         echo "a node needs root" >&2
         exit 1
@@ -259,9 +262,7 @@ up_node() {
     fi
     refuse_second node
     echo "$number" >"$state/number"
-    for name in "${sysctls[@]}"; do
-        sysctl -n "$name" >"$state/sysctl.$name"
-    done
+    record_sysctls
     make_network
     up_control_plane "$host_address"
     kubeconfig "$state/node.kubeconfig" "https://$host_address:$(cut -d ' ' -f 2 "$state/ports")" node
@@ -275,10 +276,24 @@ up_node() {
     start_containerd
     import_pause
     start_kubelet
-    "${kubectl[@]}" apply -f - >/dev/null <<<'{"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}, "handler": "gvisor"}'
     await kubelet sh -c "kubectl --kubeconfig '$state/kubeconfig' wait --for condition=Ready --timeout 1s node/$node_name"
-    await kube-controller-manager "${kubectl[@]}" get serviceaccount default
+    await kube-controller-manager kubectl --kubeconfig "$state/kubeconfig" get serviceaccount default
     echo "node $node_name is ready"
+}
+
+# Of several nodes the first records them, and the last puts them back: between, they are as a kubelet has set them.
+record_sysctls() {
+    mkdir -p "$sysctls_dir"
+    [[ -e $sysctls_dir/values ]] || sysctl "${sysctls[@]}" >"$sysctls_dir/values"
+    touch "$sysctls_dir/$namespace_name"
+}
+
+restore_sysctls() {
+    rm -f "$sysctls_dir/$namespace_name"
+    if [[ -e $sysctls_dir/values ]] && ! compgen -G "$sysctls_dir/ringfence-node*" >/dev/null; then
+        sysctl -q -p "$sysctls_dir/values"
+        rm -r "$sysctls_dir"
+    fi
 }
 
 make_network() {
@@ -434,7 +449,7 @@ end_pods() {
 }
 
 down() {
-    local name mount
+    local name
     for name in policies kubelet containerd kube-scheduler kube-controller-manager kube-apiserver etcd; do
         stop "$name"
     done
@@ -442,9 +457,7 @@ down() {
         end_pods
         if [[ -e /run/netns/$namespace_name ]]; then ip netns delete "$namespace_name"; fi
         ip link delete "rf-host$number" 2>/dev/null || true
-        for name in "${sysctls[@]}"; do
-            [[ ! -e $state/sysctl.$name ]] || sysctl -qw "$name=$(<"$state/sysctl.$name")"
-        done
+        restore_sysctls
     fi
     rm -rf --one-file-system "$state"
 }
