@@ -119,7 +119,6 @@ def node_fleet(directory: Path, sandbox_image: str) -> Iterator[NodeFleet]:
         for parent in records.parents:
             parent.chmod(parent.stat().st_mode | 0o011)
         _write_overlay(directory / "overlay", fleet.namespace, image, sandbox_image, repository, records)
-        stack.enter_context(_admitted(fleet))  # until its pods are gone, as they tell the database
         subprocess.run(["kubectl", "create", "namespace", fleet.namespace], check=True, capture_output=True)
         stack.callback(
             subprocess.run,
@@ -257,33 +256,3 @@ def _served_repository(directory: Path) -> Iterator[str]:
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         """Log nothing."""
-
-
-@contextmanager
-def _admitted(fleet: NodeFleet) -> Iterator[None]:
-    """Let the fleet's own pods connect: the node's filter knows no policies, and drops what any pod begins."""
-    ended = threading.Event()
-    rules: set[tuple[str, ...]] = set()
-
-    def filtered(action: str, rule: tuple[str, ...]) -> None:
-        command = ["nsenter", "--net=/run/netns/ringfence-node", "iptables", action, "rf-policy", *rule]
-        subprocess.run(command, check=False, capture_output=True)
-
-    def follow() -> None:
-        while not ended.wait(0.5):
-            for pod in fleet.pods("app.kubernetes.io/name=ringfence"):
-                if address := pod["status"].get("podIP"):
-                    rule = ("-s", str(address), "-j", "ACCEPT")
-                    if rule not in rules:
-                        rules.add(rule)
-                        filtered("-I", rule)
-
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        for rule in rules:
-            filtered("-D", rule)
