@@ -75,7 +75,7 @@ async def test_a_server_takes_the_pod_as_it_was_asked_for(
     assert spec["automountServiceAccountToken"] is False
     assert {one["name"] for one in spec["containers"]} == {"sandbox", "files"}
     assert spec["activeDeadlineSeconds"] == 7 * 86_400
-    assert spec.get("nodeSelector", {}) == settings.node_selector
+    assert spec["nodeSelector"] == {**settings.node_selector, "kubernetes.io/arch": "amd64"}
     assert pod["metadata"]["labels"]["ringfence.instance"] == instance_id()
 
 
@@ -108,13 +108,14 @@ async def test_a_quota_is_told_in_the_servers_words(namespace: Namespace) -> Non
 
 async def test_an_image_that_cannot_be_fetched_ends_the_wait(namespace: Namespace) -> None:
     """A pod whose node reports that its image cannot be fetched is deleted, and the node's words are the error."""
-    waiting = {"reason": "ErrImagePull", "message": "no such host"}
+    said = "rpc error: code = NotFound desc = failed to pull: registry.example.com/x:1: not found"
+    waiting = {"reason": "ErrImagePull", "message": said}
     state = [{"name": name, "state": {"waiting": waiting}} for name in ("sandbox", "files")]
 
     def report(pod: str) -> None:
         namespace.set_pod_status(pod, phase="Pending", containerStatuses=state)
 
-    with pytest.RaisesGroup(pytest.RaisesExc(SandboxStartFailed, match="no such host")):
+    with pytest.RaisesGroup(pytest.RaisesExc(SandboxStartFailed, match="failed to pull")):
         await made(namespace, launch("a"), report)
     assert not namespace.administrator.get(namespace.path("pods", "ringfence-a")).is_success
 

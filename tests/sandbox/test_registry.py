@@ -12,7 +12,9 @@ from ringfence.sandbox.registry import backend_names, choose_backend, get_backen
 
 def test_unknown_name() -> None:
     """An unknown name is the caller's error and tells the known ones."""
-    with pytest.raises(UsageError, match=r"'dokcer'.*auto, bubblewrap, docker, podman, gvisor, host"):
+    with pytest.raises(
+        UsageError, match=r"'dokcer'.*auto, bubblewrap, docker, podman, gvisor, kubernetes, host"
+    ):
         get_backend("dokcer")
 
 
