@@ -110,12 +110,14 @@ async def could_not_start(open_sandbox: OpenSandbox) -> None:
 
 async def terminal(open_sandbox: OpenSandbox) -> None:
     """A command finds a terminal of the given size, and is notified when the size changes."""
+    # Short waits, since Python handles a signal that arrives just before a wait only when that wait ends.
     code = (
-        "import os, sys, signal, time\n"
+        "import os, select, sys, signal\n"
         "size = lambda *_: os.write(1, b'%d %d\\n' % os.get_terminal_size(0)[::-1])\n"
         "signal.signal(signal.SIGWINCH, size)\n"
         "print([os.isatty(n) for n in (0, 1, 2)], flush=True)\n"
         "size()\n"
+        "while not select.select([0], [], [], 0.1)[0]: pass\n"
         "sys.stdin.readline()\n"
     )
     argv = ["python3", "-I", "-S", "-c", code]
