@@ -7,8 +7,9 @@
     connection.hidden = !text;
     connection.querySelector("span").textContent = text;
   };
-  // One request renders the page again; the parts that show changed objects are replaced, except a part with typed text.
-  const isTypedIn = (part) => [...part.querySelectorAll("input[type=text], textarea")].some((each) => each.value);
+  // One request renders the page again; the parts that show changed objects are replaced, except one that is typed in.
+  const isTypedIn = (part) => [...part.querySelectorAll("input[type=text], textarea")].some((each) =>
+    each.value || each === document.activeElement);
   const refresh = (kinds, force = false) => {
     const parts = [...document.querySelectorAll("[data-live]")].filter((part) =>
       !kinds || part.dataset.live.split(" ").some((kind) => kinds.has(kind)));
