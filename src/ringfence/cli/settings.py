@@ -3,9 +3,9 @@
 import os
 import shlex
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ringfence.cli.options import SETTINGS
 from ringfence.errors import UsageError
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ringfence.config import Effective
 
 _SCRIPTED = "scripted:"
+
+_Value = TypeVar("_Value")
 
 
 def load_settings(workspace: Path, **options: Any) -> "Effective":
@@ -174,10 +176,7 @@ def size_of(option: str, text: str) -> int:
     """
     from ringfence.config.units import parse_size
 
-    try:
-        return parse_size(text)
-    except ValueError as exc:
-        raise UsageError(f"{option}: {exc}") from exc
+    return _parsed(option, text, parse_size)
 
 
 def duration_of(option: str, text: str) -> float:
@@ -188,7 +187,11 @@ def duration_of(option: str, text: str) -> float:
     """
     from ringfence.config.units import parse_duration
 
+    return _parsed(option, text, parse_duration)
+
+
+def _parsed(option: str, text: str, parse: Callable[[str], _Value]) -> _Value:
     try:
-        return parse_duration(text)
+        return parse(text)
     except ValueError as exc:
         raise UsageError(f"{option}: {exc}") from exc

@@ -313,6 +313,17 @@ def test_a_name_server_answers() -> None:
     assert len(found) == 1
 
 
+def test_a_probe_that_can_open_no_connection_fails() -> None:
+    """Where not even the probe's own listener answers, it does not report a closed network."""
+    alone = ["unshare", "--user", "--map-root-user", "--net"]  # with a loopback that is down
+    if subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user may make no network namespace")
+    words = [*alone, *command("probe", "[]", 0.3)]
+    done = subprocess.run(words, check=False, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"could not connect to itself" in done.stderr
+
+
 def test_silence_is_no_answer() -> None:
     """Who takes packets and says nothing does not answer; neither does a place to which there is no way."""
     with ExitStack() as stack:

@@ -192,6 +192,10 @@ def test_pods_of_a_pod_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POD_UID", "d7e950be")
     (owner,) = make_pod()["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("Pod", "worker-0", "d7e950be")
+    monkeypatch.setenv("POD_NAMESPACE", "fleet")
+    for namespace, owners in (("fleet", 1), ("elsewhere", 0)):
+        made = make_pod(settings=KubernetesPods(namespace=namespace))
+        assert len(made["metadata"]["ownerReferences"]) == owners
 
 
 def test_settings_arrive() -> None:

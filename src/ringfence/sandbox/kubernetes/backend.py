@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -265,14 +265,15 @@ async def _await_running(cluster: "Cluster", name: str, timeout_s: float) -> Map
 
     problem = None
     with anyio.move_on_after(timeout_s):
-        async for pod in cluster.follow_pod(name):
-            if is_running(pod):
-                return pod
-            found = start_problem(pod)
-            if problem is None or found is None or not found.is_repetition:
-                problem = found
-            if problem is not None and problem.is_final:
-                raise SandboxStartFailed(f"the sandbox did not start: {problem.text}")
+        async with aclosing(cluster.follow_pod(name)) as states:
+            async for pod in states:
+                if is_running(pod):
+                    return pod
+                found = start_problem(pod)
+                if problem is None or found is None or not found.is_repetition:
+                    problem = found
+                if problem is not None and problem.is_final:
+                    raise SandboxStartFailed(f"the sandbox did not start: {problem.text}")
         raise SandboxStartFailed("the sandbox did not start: its pod was deleted from outside")
     said = problem.text if problem else await _last_warning(cluster, name)
     raise SandboxStartFailed(

@@ -176,8 +176,10 @@ class Cluster:
 
     # --- pods
 
-    async def follow_pod(self, name: str) -> AsyncIterator[Mapping[str, Any]]:
+    async def follow_pod(self, name: str) -> AsyncGenerator[Mapping[str, Any]]:
         """Yield a pod as it is, and whenever it has changed; end when it is deleted.
+
+        To be closed by who does not follow it to its end (`contextlib.aclosing`): it holds a connection.
 
         Where a watch cannot be read, the pod is looked up twice a second.
 

@@ -1,6 +1,6 @@
 """A running pod with the guest in it: finds why it ended, and ends it."""
 
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -40,16 +40,28 @@ class PodFence(Fence):
         broken = self._broken()
         try:
             with anyio.move_on_after(None if broken is None else _REPORT_S):
-                async for pod in self.cluster.follow_pod(self.pod):
-                    end = end_of(pod)
-                    if end is not None:
-                        return replace(end, stderr=self._stderr())
+                end = await self._reported_end()
+                if end is not None:
+                    return replace(end, stderr=self._stderr())
                 broken = None
         except RingfenceError as exc:
             return EndReason("engine", f"the cluster is gone: {exc}")
         if broken is not None:
             return EndReason("engine", f"{broken}; a stream is not opened again", self._stderr())
         return EndReason("killed", "its pod was deleted from outside", self._stderr())
+
+    async def _reported_end(self, *, is_certain: bool = False) -> EndReason | None:
+        """Wait until the cluster reports that the guest has ended; None if the pod is deleted before.
+
+        Args:
+            is_certain: Whether a report that its node is lost does not count, as the guest may run there.
+        """
+        async with aclosing(self.cluster.follow_pod(self.pod)) as states:
+            async for pod in states:
+                end = end_of(pod)
+                if end is not None and not (is_certain and end.reason == "node_lost"):
+                    return end
+        return None
 
     def _broken(self) -> str | None:
         """Why the stream broke, if it did not end by itself; the guest may live, and cannot be reached any more."""
@@ -84,10 +96,7 @@ class PodFence(Fence):
         why = f"no report within {_END_S:g} s"
         with anyio.move_on_after(_END_S):
             try:
-                async for pod in self.cluster.follow_pod(self.pod):
-                    end = end_of(pod)
-                    if end is not None and end.reason != "node_lost":
-                        return None
+                await self._reported_end(is_certain=True)
                 return None
             except RingfenceError as exc:
                 why = str(exc)

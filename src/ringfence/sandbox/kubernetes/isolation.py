@@ -5,6 +5,7 @@ A NetworkPolicy is only a request: a cluster whose network plugin does not enfor
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -62,11 +63,9 @@ async def _probe(cluster: Cluster, pod: str, targets: list[tuple[str, str, int, 
     output = b""
     with anyio.move_on_after(_PROBE_S):
         async with await cluster.open_stream(doing, pod, FILES, argv=argv) as stream:
-            try:
+            with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                 while len(output) < _ANSWER_BYTES:
                     output += await stream.receive()
-            except (anyio.EndOfStream, anyio.BrokenResourceError):
-                pass
         try:
             found = json.loads(output)
             environment = {str(name): str(value) for name, value in found["environment"].items()}

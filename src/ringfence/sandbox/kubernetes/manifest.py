@@ -69,7 +69,7 @@ def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods)
             "name": pod_name(launch.sandbox_id),
             "labels": {**labels, **MANAGED_BY},
             "annotations": {key: asked.labels[key] for key in _ANNOTATIONS},
-            "ownerReferences": list(_owners()),
+            "ownerReferences": list(_owners(settings.namespace)),
         },
         "spec": {
             "restartPolicy": "Never",
@@ -103,10 +103,13 @@ def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods)
     }
 
 
-def _owners() -> Iterator[dict[str, Any]]:
-    """The own pod, where this process runs in one: the cluster removes what it owns with it."""
+def _owners(namespace: str | None) -> Iterator[dict[str, Any]]:
+    """The own pod, where this process runs in one: the cluster removes what it owns with it.
+
+    An owner in another namespace counts as gone, so that the cluster would remove the new pod at once.
+    """
     name, uid = os.environ.get("POD_NAME"), os.environ.get("POD_UID")
-    if name and uid:
+    if name and uid and namespace in (None, os.environ.get("POD_NAMESPACE")):
         yield {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "blockOwnerDeletion": False}
 
 

@@ -2,8 +2,9 @@
 
 A target is [name, host, port, kind]. The API server and its likely name server are added.
 
-An answer is a connection, a reset by the other end itself, or a datagram. A refusal that is told by ICMP is none: that
-is how some network plugins enforce a policy.
+An answer is a connection, a reset by the other end itself, or a datagram. An ICMP error does not count as an answer:
+that is how some network plugins enforce a policy. A listener of the probe's own has to answer, or the probe fails: where
+no connection can be opened at all, silence would prove nothing.
 """
 
 import errno
@@ -17,7 +18,7 @@ import time
 
 OF_POD = ("HOSTNAME", "LD_PRELOAD", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 RECVERR = {socket.AF_INET: (socket.IPPROTO_IP, 11), socket.AF_INET6: (socket.IPPROTO_IPV6, 25)}
-"""The option that lets errors told by ICMP be read (ip(7), ipv6(7))."""
+"""The option that queues ICMP errors, so that they can be read (ip(7), ipv6(7))."""
 NAME = b"\x0akubernetes\x07default\x03svc\x07cluster\x05local\x00"
 QUERY = struct.pack(">6H", 1, 256, 1, 0, 0, 0) + NAME + struct.pack(">2H", 1, 1)
 
@@ -50,12 +51,15 @@ def is_answer(one: socket.socket, kind: str) -> bool:
         return code == 0
     try:
         one.recvmsg(512, 512, socket.MSG_ERRQUEUE)
-        return False  # told by ICMP
+        return False  # an ICMP error
     except OSError:
         return True
 
 
 targets = json.loads(sys.argv[1])
+listener = socket.create_server(("127.0.0.1", 0))
+own = ["the probe itself", *listener.getsockname(), "tcp"]
+targets.append(own)
 server = os.environ.get("KUBERNETES_SERVICE_HOST")
 if server:
     targets.append(["the API server", server, int(os.environ.get("KUBERNETES_SERVICE_PORT", "443")), "tcp"])
@@ -71,11 +75,17 @@ for descriptor, (_, target) in waiting.items():
     poll.register(descriptor, select.POLLOUT if target[3] == "tcp" else select.POLLIN)
 answered = []
 end = time.monotonic() + float(sys.argv[2])
-while waiting and time.monotonic() < end:
-    for descriptor, _event in poll.poll(max(0, (end - time.monotonic()) * 1000)):
+left = 1.0
+while waiting and left > 0:
+    left = end - time.monotonic()  # a process that was stopped for that long still looks once
+    for descriptor, _event in poll.poll(max(0, left * 1000)):
         asking, target = waiting.pop(descriptor)
         poll.unregister(descriptor)
         if is_answer(asking, target[3]):
-            answered.append("{} ({}:{}, {})".format(*target))
+            answered.append(target)
+if own not in answered:
+    sys.exit("the probe could not connect to itself")
+answered.remove(own)
+shown = ["{} ({}:{}, {})".format(*target) for target in answered]
 environment = {name: value for name, value in os.environ.items() if name not in OF_POD}
-os.write(1, json.dumps({"answered": answered, "environment": environment}).encode())
+os.write(1, json.dumps({"answered": shown, "environment": environment}).encode())
