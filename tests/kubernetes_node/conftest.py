@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.sandbox.conftest import opener, workspace
+from tests.sandbox.conftest import opener, scratch, workspace
 
 from ringfence.sandbox.docker.image.recipe import reference
 
-__all__ = ["opener", "workspace"]
+__all__ = ["opener", "scratch", "workspace"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,15 +1,11 @@
 """The promises of every sandbox and the escape suite, in pods of a real node."""
 
-import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.sandbox.conftest import OTHER_UID
 
 from ringfence.config.units import ByteCount
-from ringfence.removal import remove_tree
 from ringfence.sandbox import SandboxSpec
 from ringfence.testing.attack import ATTACKS, open_beside, run_attacks
 from ringfence.testing.conformance import CHECKS, Check, OpenSandbox
@@ -32,19 +28,6 @@ async def test_conforms(check: Check, opener: Callable[[str], OpenSandbox]) -> N
     if check in GAPS:
         pytest.skip(GAPS[check])
     await check(opener("kubernetes"))
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    """A workspace in a directory of its own, next to which the attacks may write."""
-    outer = Path(tempfile.mkdtemp(prefix="ringfence-attack-"))
-    workspace = outer / "workspace"
-    workspace.mkdir()
-    if os.geteuid() == 0:
-        outer.chmod(0o711)
-        os.chown(workspace, OTHER_UID, OTHER_UID)
-    yield workspace
-    remove_tree(outer)
 
 
 @pytest.mark.parametrize("group", dict.fromkeys(attack.group for attack in ATTACKS))

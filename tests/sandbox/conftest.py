@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
+from ringfence.removal import remove_tree
 from ringfence.sandbox import Facts, Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.base import EndReason, Fence
 from ringfence.sandbox.docker.image.recipe import reference
@@ -71,6 +72,19 @@ def workspace() -> Iterator[Path]:
         os.chown(directory, OTHER_UID, OTHER_UID)
     yield directory
     shutil.rmtree(directory)
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A workspace in a directory of its own, next to which the attacks may write."""
+    outer = Path(tempfile.mkdtemp(prefix="ringfence-attack-"))
+    workspace = outer / "workspace"
+    workspace.mkdir()
+    if os.geteuid() == 0:
+        outer.chmod(0o711)
+        os.chown(workspace, OTHER_UID, OTHER_UID)
+    yield workspace
+    remove_tree(outer)
 
 
 @pytest.fixture(scope="session")

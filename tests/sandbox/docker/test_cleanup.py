@@ -12,6 +12,7 @@ import pytest
 
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.container.labels import INSTANCE, SANDBOX, container_name, instance_id
+from ringfence.sandbox.container.used_places import used_places
 from ringfence.sandbox.docker import cleanup
 from ringfence.sandbox.docker.client import Engine, open_engine
 from ringfence.sandbox.registry import get_backend
@@ -116,4 +117,4 @@ async def test_containers_of_an_image_made_of_a_sandbox_stay(image: str, engine:
 async def test_no_engine_was_used() -> None:
     """Where no engine was ever used, none is looked for."""
     assert await get_backend("podman").remove_leftovers(frozenset({"x"})) == []
-    assert list(cleanup._remembered("podman")) == []
+    assert list(used_places(("docker", "engines"))) == []

@@ -1,15 +1,12 @@
 """The shipped escape suite on each kind of container; each gap is named with its reason."""
 
 import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.sandbox.conftest import OTHER_UID
 
 from ringfence.config.units import ByteCount
-from ringfence.removal import remove_tree
 from ringfence.sandbox import SandboxSpec
 from ringfence.testing.attack import ATTACKS, open_beside, run_attacks
 
@@ -31,19 +28,6 @@ GAPS: dict[str, dict[str, str]] = {
 
 LIMITS = {"memory": ByteCount(512 * 1024**2), "tmp": ByteCount(128 * 1024**2)}
 """Smaller than the usual ones, as the attacks fill them over and over."""
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    """A workspace in a directory of its own, next to which the attacks may write."""
-    outer = Path(tempfile.mkdtemp(prefix="ringfence-attack-"))
-    workspace = outer / "workspace"
-    workspace.mkdir()
-    if os.geteuid() == 0:
-        outer.chmod(0o711)
-        os.chown(workspace, OTHER_UID, OTHER_UID)
-    yield workspace
-    remove_tree(outer)
 
 
 @pytest.mark.parametrize("group", dict.fromkeys(attack.group for attack in ATTACKS))

@@ -1,12 +1,9 @@
 """Removes what dead processes left on engines, found by labels: only containers and volumes of this installation."""
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from ringfence.config.paths import replace_state_file, state_dir
 from ringfence.errors import RingfenceError
 from ringfence.sandbox.container.labels import (
     INSTANCE,
@@ -15,6 +12,7 @@ from ringfence.sandbox.container.labels import (
     instance_id,
     is_over,
 )
+from ringfence.sandbox.container.used_places import remember_place, used_places
 from ringfence.sandbox.docker.address import Product
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
 from ringfence.sandbox.docker.volumes import carrier_name
@@ -29,10 +27,7 @@ def remember(product: Product, asked: str | None) -> None:
     Raises:
         InfrastructureFault: The state directory cannot be written.
     """
-    text = json.dumps({"product": product, "engine": asked})
-    file = state_dir().joinpath(*_FOLDER) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-    if not file.is_file():
-        replace_state_file(file, text.encode())
+    remember_place(_FOLDER, {"product": product, "engine": asked})
 
 
 async def remove_leftovers(
@@ -46,9 +41,11 @@ async def remove_leftovers(
         The names of the things that were removed, or would be.
     """
     names: list[str] = []
-    for asked in _remembered(product):
+    for place in used_places(_FOLDER):
+        if place.get("product") != product:
+            continue
         with suppress(RingfenceError):
-            async with await open_engine(product, asked) as engine:
+            async with await open_engine(product, place.get("engine")) as engine:
                 names += await clean_up_engine(engine, sandbox_ids, dry_run=dry_run)
     return names
 
@@ -93,11 +90,3 @@ def _is_ours(row: Mapping[str, Any]) -> bool:
 def _is_to_go(row: Mapping[str, Any], sandbox_ids: frozenset[str]) -> bool:
     labels = {str(key): str(value) for key, value in (row.get("Labels") or {}).items()}
     return labels.get(SANDBOX) in sandbox_ids or is_over(labels)
-
-
-def _remembered(product: Product) -> Iterator[str | None]:
-    for file in sorted(state_dir().joinpath(*_FOLDER).glob("*.json")):
-        with suppress(OSError, ValueError):
-            found = json.loads(file.read_text())
-            if found.get("product") == product:
-                yield found.get("engine")

@@ -1,14 +1,11 @@
 """Removes pods that dead processes left on clusters, found by labels: only those of this installation."""
 
-import hashlib
-import json
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from ringfence.config.paths import replace_state_file, state_dir
 from ringfence.errors import RingfenceError
 from ringfence.sandbox.container.labels import INSTANCE, SANDBOX, instance_id, is_over
+from ringfence.sandbox.container.used_places import remember_place, used_places
 from ringfence.sandbox.kubernetes.cluster import Cluster, open_cluster
 from ringfence.sandbox.kubernetes.manifest import MANAGED_BY, pod_name
 from ringfence.sandbox.kubernetes.volume import delete_pod
@@ -23,10 +20,7 @@ def remember(context: str | None, namespace: str | None) -> None:
     Raises:
         InfrastructureFault: The state directory cannot be written.
     """
-    text = json.dumps({"context": context, "namespace": namespace})
-    file = state_dir().joinpath(*_FOLDER) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-    if not file.is_file():
-        replace_state_file(file, text.encode())
+    remember_place(_FOLDER, {"context": context, "namespace": namespace})
 
 
 async def clean_up_once(cluster: Cluster) -> None:
@@ -44,9 +38,9 @@ async def remove_leftovers(sandbox_ids: frozenset[str], *, dry_run: bool = False
     A cluster that does not respond now is skipped until the next call.
     """
     names: list[str] = []
-    for context, namespace in _remembered():
+    for place in used_places(_FOLDER):
         with suppress(RingfenceError):
-            async with await open_cluster(context, namespace) as cluster:
+            async with await open_cluster(place.get("context"), place.get("namespace")) as cluster:
                 names += await clean_up_cluster(cluster, sandbox_ids, dry_run=dry_run)
     return names
 
@@ -66,10 +60,3 @@ async def clean_up_cluster(
         if is_to_go and (dry_run or await delete_pod(cluster, name)):
             names.append(f"pod {name}")
     return names
-
-
-def _remembered() -> Iterator[tuple[str | None, str | None]]:
-    for file in sorted(state_dir().joinpath(*_FOLDER).glob("*.json")):
-        with suppress(OSError, ValueError, AttributeError):
-            found = json.loads(file.read_text())
-            yield found.get("context"), found.get("namespace")
