@@ -104,7 +104,7 @@ def _take(
         is_mobile=size == PHONE,
     )
     page = context.new_page()
-    page.goto(dashboard.new_link())
+    dashboard.sign_in(page)
     page.goto(path)
     page.wait_for_timeout(100)
     page.screenshot(path=file)

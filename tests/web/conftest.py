@@ -51,7 +51,7 @@ def signed_in(browser: Browser, dashboard: Dashboard) -> Iterator[BrowserContext
     """A browser that is signed in."""
     context = browser.new_context(base_url=dashboard.url, viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    page.goto(dashboard.new_link())
+    dashboard.sign_in(page)
     page.close()
     yield context
     context.close()

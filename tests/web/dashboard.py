@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+from playwright.sync_api import Page
 from starlette.types import ASGIApp
 
 from ringfence.fleet.daemon.http_server import serving, serving_on
@@ -35,6 +36,11 @@ class Dashboard:
     def new_link(self) -> str:
         """Return a link that signs in the next browser; it replaces the link before it."""
         return f"{self.url}/login?token={self.sessions.new_link()}"
+
+    def sign_in(self, page: Page) -> None:
+        """Sign a page in by a link. Its answer refreshes itself, which would interrupt what the page is told next."""
+        page.goto(self.new_link())
+        page.wait_for_url(f"{self.url}/inbox")
 
 
 OpenApi = Callable[[], Awaitable[ASGIApp]]

@@ -426,7 +426,7 @@ def test_a_daemon_may_go_away_and_come_back(browser: Browser, example: Example, 
         page.set_default_timeout(10_000)
         banner = page.locator("#connection")
         with running_api(open_running, tmp_path / "daemon.sock"):
-            page.goto(dashboard.new_link())
+            dashboard.sign_in(page)
             page.goto(f"{dashboard.url}/jobs")
             expect(banner).not_to_be_visible()
         expect(banner).to_contain_text("daemon does not run")
@@ -458,7 +458,7 @@ def test_pages_fit_and_can_be_read(
         viewport={"width": width, "height": 800},
     )  # fmt: skip
     page = context.new_page()
-    page.goto(dashboard.new_link())
+    dashboard.sign_in(page)
     for path in (*_PAGES, *(f"jobs/{example.hostile}{part}" for part in _PARTS)):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
@@ -476,7 +476,7 @@ def test_pages_are_read_without_scripts(browser: Browser, dashboard: Dashboard) 
     """Lists, filters and pages work without scripts; buttons, which could do nothing, are hidden."""
     context = browser.new_context(base_url=dashboard.url, java_script_enabled=False)
     page = context.new_page()
-    page.goto(dashboard.new_link())
+    dashboard.sign_in(page)
     page.goto("jobs?state=active")
     expect(page.locator("tbody tr").first).to_be_visible()
     page.goto("schedules")
