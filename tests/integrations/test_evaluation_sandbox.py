@@ -26,7 +26,7 @@ PATIENCE_S = 90.0
 
 
 def running(marker: str) -> list[int]:
-    """Processes of the machine whose command line has a marker."""
+    """Processes of the machine whose command line has a marker, which no other test may use: they run at once."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):

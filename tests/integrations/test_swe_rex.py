@@ -23,7 +23,6 @@ from ringfence.integrations.swe_rex import RingfenceDeployment, RingfenceDeploym
 pytestmark = pytest.mark.anyio
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "evaluation"
-MARKER = "86396.25"
 
 
 def action(command: str, **fields: object) -> api.BashAction:
@@ -83,11 +82,12 @@ async def test_exit_codes(runtime: RingfenceRuntime):
 
 async def test_a_timeout_can_be_interrupted(runtime: RingfenceRuntime):
     """What runs on after its time limit ends by an interrupt, and the session goes on."""
+    marker = "86396.25"
     with pytest.raises(exceptions.CommandTimeoutError):
-        await runtime.run_in_session(action(f"sleep {MARKER}", timeout=0.5))
-    assert running(MARKER)
+        await runtime.run_in_session(action(f"sleep {marker}", timeout=0.5))
+    assert running(marker)
     await runtime.run_in_session(api.BashInterruptAction(timeout=5))
-    assert not running(MARKER)
+    assert not running(marker)
     assert (await runtime.run_in_session(action("echo on"))).output == "on\n"
 
 
@@ -124,11 +124,12 @@ async def test_a_command_by_itself(runtime: RingfenceRuntime):
         await runtime.execute(api.Command(command="false", shell=True, check=True))
     with pytest.raises(FileNotFoundError):
         await runtime.execute(api.Command(command=["no-such-program"]))
+    marker = "86396.75"
     with pytest.raises(exceptions.CommandTimeoutError):
         await runtime.execute(
-            api.Command(command=f"setsid sleep {MARKER} & sleep {MARKER}", shell=True, timeout=0.3)
+            api.Command(command=f"setsid sleep {marker} & sleep {marker}", shell=True, timeout=0.3)
         )
-    assert not running(MARKER)
+    assert not running(marker)
 
 
 async def test_files(runtime: RingfenceRuntime, tmp_path: Path):
