@@ -22,6 +22,7 @@ class ApiServer:
         answers: By method and path: a status and a document or bytes, or a function of the request's document.
         tokens: Those that are accepted; empty accepts anyone.
         requests: Method, path and document of each request.
+        headers: Sent with each answer.
     """
 
     def __init__(self) -> None:
@@ -31,6 +32,7 @@ class ApiServer:
         self.websocket: Callable[[web.WebSocketResponse], Any] | None = None
         self.tokens: set[str] = set()
         self.requests: list[tuple[str, str, Any]] = []
+        self.headers: dict[str, str] = {}
         self.port = 0
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
@@ -53,10 +55,9 @@ class ApiServer:
             return self._answer(404, status(404, "NotFound", f"{request.path} not found"))
         return self._answer(*(found(document) if callable(found) else found))
 
-    @staticmethod
-    def _answer(code: int, content: Any) -> web.Response:
+    def _answer(self, code: int, content: Any) -> web.Response:
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        return web.Response(status=code, body=body, content_type="application/json")
+        return web.Response(status=code, body=body, content_type="application/json", headers=self.headers)
 
 
 def status(code: int, reason: str, message: str) -> dict[str, Any]:

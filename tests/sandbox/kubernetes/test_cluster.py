@@ -1,7 +1,9 @@
 """A session with a cluster: what becomes of refusals, credentials and servers that misbehave."""
 
+import gzip
 import json
 import ssl
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,7 @@ async def _error(doing: str = "create the pod", method: str = "POST", path: str 
         pytest.param(500, b"x" * 100_000, ExitCode.INFRASTRUCTURE, ["xxx"], id="long"),
         pytest.param(500, b"[" * 5000, ExitCode.INFRASTRUCTURE, ["[[["], id="deep"),
         pytest.param(500, b"", ExitCode.INFRASTRUCTURE, ["500"], id="nothing"),
+        pytest.param(200, ["a list"], ExitCode.INFRASTRUCTURE, ["an object"], id="no object"),
         pytest.param(200, b"{", ExitCode.INFRASTRUCTURE, ["JSON"], id="no JSON"),
         pytest.param(200, b"x" * 9 * 1024**2, ExitCode.INFRASTRUCTURE, ["larger than"], id="too large"),
     ],
@@ -274,6 +277,47 @@ async def test_a_rotated_token_file_is_read_again(
 
 
 # --- streams and watches
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+async def test_redirects_are_not_followed(api_server: ApiServer, code: int) -> None:
+    """Neither a request nor a stream goes to another server, which would be given the credentials or the agent."""
+    api_server.answers["GET", "/version"] = (code, b"")
+    api_server.answers["GET", POD] = (200, {})
+    api_server.answers["GET", f"{POD}/attach"] = (code, b"")
+    with running() as other:
+        api_server.headers["Location"] = f"http://127.0.0.1:{other.port}/version"
+        async with await open_cluster() as cluster:
+            with pytest.raises(ClusterError) as refused:
+                await cluster.call("look", "GET", "/version")
+            assert refused.value.status == code
+            with pytest.raises(ClusterError, match="redirects"):
+                await cluster.open_stream("attach", "one", "guest")
+        assert other.requests == []
+
+
+async def test_nothing_is_decompressed(api_server: ApiServer) -> None:
+    """A small answer cannot become a large one in memory: neither an object nor the reason of a refused stream."""
+    bomb = gzip.compress(json.dumps({"x": "y" * 50_000_000}).encode())
+    api_server.headers["Content-Encoding"] = "gzip"
+    api_server.answers["GET", POD] = (200, bomb)
+    api_server.answers["GET", f"{POD}/attach"] = (400, bomb)
+    tracemalloc.start()
+    try:
+        async with await open_cluster() as cluster:
+            with pytest.raises(ClusterError, match="JSON"):
+                await cluster.call("look", "GET", POD)
+            api_server.headers.clear()
+            api_server.answers["GET", POD] = (200, {})
+            await cluster.call("look", "GET", POD)
+            api_server.headers["Content-Encoding"] = "gzip"
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            with pytest.raises(ClusterError):
+                await cluster.open_stream("attach", "one", "guest")
+            assert tracemalloc.get_traced_memory()[1] - before < 4_000_000
+    finally:
+        tracemalloc.stop()
 
 
 async def test_a_refused_stream_keeps_the_reason(api_server: ApiServer) -> None:

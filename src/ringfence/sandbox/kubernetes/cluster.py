@@ -65,7 +65,8 @@ class Cluster:
         if isinstance(self._tls, ssl.SSLContext):
             # Python 3.13 demands extensions that authorities of many clusters lack, and that kubectl does not demand.
             self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        self._http = httpx2.AsyncClient(**parameters)
+        # What is compressed may be a thousand times larger than what was read: nothing is decompressed.
+        self._http = httpx2.AsyncClient(**parameters, headers={"Accept-Encoding": "identity"})
         self._streams: aiohttp.ClientSession | None = None
         self._authorization: str | None = None
         """The header of the last request that was accepted."""
@@ -131,11 +132,14 @@ class Cluster:
                 async with self._opened(
                     doing, method, path, params, content, {"Accept": accept, "Content-Type": content_type}
                 ) as response:
-                    return json.loads(await _read(doing, response))
+                    found = json.loads(await _read(doing, response))
         except TimeoutError as exc:
             raise ClusterError(doing, f"no answer within {timeout_s:g} s", status=None) from exc
         except (ValueError, RecursionError) as exc:
             raise ClusterError(doing, "it did not answer with JSON", status=None) from exc
+        if not isinstance(found, dict):
+            raise ClusterError(doing, "it did not answer with an object", status=None)
+        return found
 
     @asynccontextmanager
     async def _opened(
@@ -164,7 +168,7 @@ class Cluster:
                 f"{why}; log in anew, and test them with `kubectl get pods`"
             ) from exc
         try:
-            if response.status_code >= 400:
+            if response.status_code >= 300:
                 said = await _read(doing, response)
                 raise refusal(doing, response.status_code, said, name=self.name, namespace=self.namespace)
             self._authorization = response.request.headers.get("Authorization")
@@ -253,6 +257,8 @@ class Cluster:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
                 trust_env=True,
                 raise_for_status=_raise_for_status,
+                trace_configs=[_no_redirect()],
+                auto_decompress=False,
             )
         if self._authorization is None:
             await self._renew_credentials(doing, pod)
@@ -313,6 +319,18 @@ class _Refused(Exception):
         self.status, self.body = status, body
 
 
+def _no_redirect() -> aiohttp.TraceConfig:
+    """Refuse redirects, which aiohttp would follow: the stream, and a client certificate, would go to another server."""
+
+    async def refuse(_session: object, _context: object, told: aiohttp.TraceRequestRedirectParams) -> None:
+        told.response.close()
+        raise _Refused(told.response.status, b"it redirects to another address, which is not followed")
+
+    found = aiohttp.TraceConfig()
+    found.on_request_redirect.append(refuse)
+    return found
+
+
 async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
     if response.status < 400:
         return
@@ -328,7 +346,7 @@ async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
 async def _lines(doing: str, response: httpx2.Response) -> AsyncGenerator[bytes]:
     """Yield the lines of a response, each of bounded size."""
     rest = bytearray()
-    async for chunk in response.aiter_bytes():
+    async for chunk in response.aiter_raw():
         rest += chunk
         *lines, rest = rest.split(b"\n") if b"\n" in chunk else [rest]
         for line in lines:
@@ -340,7 +358,7 @@ async def _lines(doing: str, response: httpx2.Response) -> AsyncGenerator[bytes]
 
 async def _read(doing: str, response: httpx2.Response) -> bytes:
     parts, size = [], 0
-    async for chunk in response.aiter_bytes():
+    async for chunk in response.aiter_raw():
         parts.append(chunk)
         size += len(chunk)
         if size > _BODY_BYTES:
