@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tests.kubernetes.control_plane import Namespace
 
 from ringfence.config.kubernetes import KubernetesPods
-from ringfence.errors import SandboxStartFailed
+from ringfence.errors import InfrastructureFault, SandboxStartFailed
 from ringfence.sandbox import Placement, SandboxSpec
 from ringfence.sandbox.base import Launch
 from ringfence.sandbox.container.labels import HOLDER, instance_id
@@ -97,6 +98,101 @@ async def test_a_policy_that_allows_something_stops_the_start(namespace: Namespa
     with pytest.raises(SandboxStartFailed, match="allows connections; delete it"):
         await KubernetesBackend().make_volume(launch("b"))
     assert not namespace.administrator.get(namespace.path("pods", "ringfence-b")).is_success
+
+
+THEIRS = {
+    "apiVersion": "networking.k8s.io/v1",
+    "kind": "NetworkPolicy",
+    "metadata": {"name": "theirs"},
+    "spec": {"podSelector": {}, "egress": [{}], "policyTypes": ["Egress"]},
+}
+
+
+def allow_all(namespace: Namespace) -> None:
+    """Make a policy that opens all pods of the namespace, as another user."""
+    namespace.request("POST", namespace.path("networkpolicies", group=NETWORKING), THEIRS)
+
+
+def run_pod(namespace: Namespace, name: str) -> None:
+    """Report a pod as running."""
+    namespace.set_pod_status(name, phase="Running", containerStatuses=RUNNING)
+
+
+def merge(namespace: Namespace, name: str, change: dict[str, Any]) -> None:
+    """Change a pod, as another user."""
+    namespace.request(
+        "PATCH", namespace.path("pods", name), change, content_type="application/merge-patch+json"
+    )
+
+
+async def test_a_policy_of_others_that_opens_sandboxes_stops_the_start(namespace: Namespace) -> None:
+    """Policies add up: where another one selects sandboxes and allows something, the sandbox is refused and named."""
+    order = launch("a")
+    allow_all(namespace)
+
+    async def run_when_made() -> None:
+        path = namespace.path("pods", "ringfence-a")
+        while not namespace.administrator.get(path).is_success:  # noqa: ASYNC110 -- of another process
+            await anyio.sleep(0.02)
+        run_pod(namespace, "ringfence-a")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run_when_made)
+        volume = await KubernetesBackend().make_volume(order)
+    with pytest.raises(
+        SandboxStartFailed, match=r"'theirs' selects them and allows egress.*namespace of their own"
+    ):
+        await KubernetesBackend().start(replace(order, volume=volume))
+    await volume.remove()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(
+            {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}}, id="label of the policy"
+        ),
+        pytest.param({"metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "open"}}}, id="network"),
+        pytest.param({"spec": {"activeDeadlineSeconds": 60}}, id="deadline"),
+    ],
+)
+async def test_a_pod_that_is_changed_before_it_runs_is_refused(
+    namespace: Namespace, change: dict[str, Any]
+) -> None:
+    """What another user, or a controller, changes after the pod was made is found, too."""
+
+    def meanwhile(name: str) -> None:
+        merge(namespace, name, change)
+        run_pod(namespace, name)
+
+    with pytest.RaisesGroup(pytest.RaisesExc(SandboxStartFailed, match="did not make the pod as asked")):
+        await made(namespace, launch("a"), meanwhile)
+    assert not namespace.administrator.get(namespace.path("pods", "ringfence-a")).is_success
+
+
+async def test_a_pod_of_others_with_our_name_stays(namespace: Namespace) -> None:
+    """A pod that is there before ours is neither used nor deleted."""
+    theirs = namespace.make_pod("ringfence-a")
+    with pytest.raises(SandboxStartFailed, match="already exists"):
+        await KubernetesBackend().make_volume(launch("a"))
+    found = namespace.request("GET", namespace.path("pods", "ringfence-a"))
+    assert found["metadata"]["uid"] == theirs["metadata"]["uid"]
+    assert "deletionTimestamp" not in found["metadata"]
+
+
+@pytest.mark.parametrize("kind", ["policy", "label"])
+async def test_a_warm_pod_that_was_opened_is_not_taken_over(namespace: Namespace, kind: str) -> None:
+    """What was opened while it waited is refused; one that was not is taken over."""
+    order = launch("a")
+    await made(namespace, order)
+    taken = await KubernetesBackend().adopt_volume(order)
+    await taken.cluster.aclose()
+    if kind == "policy":
+        allow_all(namespace)
+    else:
+        merge(namespace, "ringfence-a", {"metadata": {"labels": {"app.kubernetes.io/managed-by": "x"}}})
+    with pytest.raises(InfrastructureFault, match="was changed while it waited"):
+        await KubernetesBackend().adopt_volume(order)
 
 
 async def test_a_quota_is_told_in_the_servers_words(namespace: Namespace) -> None:

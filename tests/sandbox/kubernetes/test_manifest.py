@@ -286,6 +286,10 @@ def newer(pod: dict[str, Any]) -> None:
     pod["spec"]["priorityClassName"] = "agents"
     pod["spec"]["nodeSelector"]["zone"] = "a"
     pod["metadata"]["labels"]["cost-center"] = "7"
+    pod["metadata"]["annotations"]["container.apparmor.security.beta.kubernetes.io/sandbox"] = (
+        "runtime/default"
+    )
+    pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] = "[]"
     pod["spec"]["containers"][0]["resources"]["limits"] = {"memory": "512Mi", "cpu": "1500m"}
     pod["spec"]["volumes"][0]["emptyDir"]["sizeLimit"] = "1Gi"
 
@@ -317,6 +321,11 @@ def swapped_mount(pod: dict[str, Any]) -> None:
     for mount in container(pod)["volumeMounts"]:
         if mount["mountPath"] == "/w":
             mount["name"] = "claim-0"
+
+
+def annotated(key: str, value: str) -> Callable[[dict[str, Any]], object]:
+    """Add an annotation, which a runtime or a network plugin of the node obeys."""
+    return lambda pod: pod["metadata"]["annotations"].update({key: value})
 
 
 CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -376,6 +385,21 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     ),
     "containers are ['sandbox', 'files', 'istio-proxy']": sidecar,
     "initContainers are ['init']": lambda pod: pod["spec"].update(initContainers=[{"name": "init"}]),
+    "ephemeralContainers are ['debugger']": lambda pod: pod["spec"].update(
+        ephemeralContainers=[{"name": "debugger"}]
+    ),
+    "restartPolicy of container 'sandbox' was changed": lambda pod: container(pod).update(
+        restartPolicy="Always"
+    ),
+    "annotation 'container.apparmor.security.beta.kubernetes.io/sandbox' is 'unconfined'": annotated(
+        "container.apparmor.security.beta.kubernetes.io/sandbox", "unconfined"
+    ),
+    "annotation 'k8s.v1.cni.cncf.io/networks' is 'open'": annotated("k8s.v1.cni.cncf.io/networks", "open"),
+    "annotation 'io.kubernetes.cri-o.Devices' is '/dev/sda'": annotated(
+        "io.kubernetes.cri-o.Devices", "/dev/sda"
+    ),
+    "annotation 'cdi.k8s.io/x' is 'vendor.com/d=all'": annotated("cdi.k8s.io/x", "vendor.com/d=all"),
+    "annotation 'dev.gvisor.spec.rootfs' is 'x'": annotated("dev.gvisor.spec.rootfs", "x"),
     "command of container 'sandbox' was changed": lambda pod: container(pod)["command"].insert(0, "/wrapper"),
     "args of container 'sandbox' was changed": lambda pod: container(pod).update(args=["x"]),
     "image of container 'files' was changed": lambda pod: container(pod, "files").update(image="other:1"),

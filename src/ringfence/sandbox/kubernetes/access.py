@@ -41,7 +41,7 @@ class Permission:
 NEEDED = (
     *(Permission(verb, "pods") for verb in ("create", "get", "list", "watch", "patch", "delete")),
     *(Permission(verb, f"pods/{name}") for name in ("attach", "exec") for verb in ("get", "create")),
-    *(Permission(verb, "networkpolicies", _NETWORKING) for verb in ("get", "create")),
+    *(Permission(verb, "networkpolicies", _NETWORKING) for verb in ("get", "list", "create")),
 )
 """`patch` is for sandboxes that are kept warm: another process becomes their holder."""
 OPTIONAL = (Permission("list", "events"),)

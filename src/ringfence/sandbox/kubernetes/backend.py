@@ -1,7 +1,7 @@
 """Starts the guest as the first process of a container of a pod, and attaches to it."""
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from ringfence.config.kubernetes import UNENFORCED
-from ringfence.errors import PolicyRefused, RingfenceError, SandboxStartFailed
+from ringfence.errors import InfrastructureFault, PolicyRefused, RingfenceError, SandboxStartFailed
 from ringfence.sandbox.base import AccessReport, Backend, Launch, Traits
 from ringfence.sandbox.container.hardened_container import (
     HardenedContainer,
@@ -69,8 +69,13 @@ class KubernetesBackend(Backend):
             return PodVolume(cluster, name, placement.uid, placement.gid, pod)
 
     async def adopt_volume(self, launch: Launch) -> "PodVolume":
-        """Make this process the holder of a pod that another one has made."""
+        """Make this process the holder of a pod that another one has made.
+
+        Raises:
+            InfrastructureFault: It, or what is to close its network, was changed while it waited.
+        """
         from ringfence.sandbox.kubernetes.manifest import pod_name
+        from ringfence.sandbox.kubernetes.openings import changes_since_made, find_openings
         from ringfence.sandbox.kubernetes.volume import PodVolume
 
         async with self._session(launch) as cluster:
@@ -83,6 +88,11 @@ class KubernetesBackend(Backend):
                 body={"metadata": {"annotations": {key: labels[key] for key in (HOLDER, EXPIRES)}}},
                 content_type="application/merge-patch+json",
             )
+            changes = list(changes_since_made(pod, str(launch.spec.image)))
+            if launch.spec.network != UNENFORCED:
+                changes += await find_openings(cluster, pod["metadata"].get("labels") or {})
+            if changes:
+                raise InfrastructureFault(f"pod {name!r} was changed while it waited: {'; '.join(changes)}")
             return PodVolume(cluster, name, launch.placement.uid, launch.placement.gid, pod)
 
     async def start(self, launch: Launch) -> "PodFence":
@@ -122,7 +132,7 @@ class KubernetesBackend(Backend):
             )
             facts = replace(
                 facts,
-                notes=(*facts.notes, *_notes(pod, inspection.answered)),
+                notes=(*facts.notes, *_notes(pod, inspection)),
                 environment={**facts.environment, **_git_environment(launch)},
             )
             return PodFence(facts, stream, name, cluster, is_owner=volume is None)
@@ -171,6 +181,7 @@ class KubernetesBackend(Backend):
 
     async def _make(self, cluster: "Cluster", launch: Launch, asked: HardenedContainer) -> Mapping[str, Any]:
         """Create the pod of a launch, check it, and return it once it runs; delete it if that fails."""
+        from ringfence.sandbox.kubernetes.cluster_error import ClusterError
         from ringfence.sandbox.kubernetes.manifest import make_pod, mismatches
         from ringfence.sandbox.kubernetes.volume import delete_pod
 
@@ -181,15 +192,13 @@ class KubernetesBackend(Backend):
         try:
             with anyio.CancelScope(shield=True):  # the cluster would create it anyway
                 made = await cluster.call(f"create pod {name!r}", "POST", cluster.path("pods"), body=wanted)
-            wrong = list(mismatches(wanted, made))
-            if wrong:
-                raise SandboxStartFailed(
-                    f"{cluster.name} did not make the pod as asked: {'; '.join(wrong)}; nothing of yours ran in it. "
-                    "An admission controller changed it: exempt the namespace, or name another "
-                    "(sandbox.kubernetes.namespace)"
-                )
-            return await _await_running(cluster, name, settings.start_timeout)
-        except BaseException:
+            _refuse_changes(cluster, mismatches(wanted, made))
+            running = await _await_running(cluster, name, settings.start_timeout)
+            _refuse_changes(cluster, mismatches(wanted, running))  # until it runs, others may have changed it
+            return running
+        except BaseException as exc:
+            if isinstance(exc, ClusterError) and exc.reason == "AlreadyExists":
+                raise  # it is not ours
             with anyio.CancelScope(shield=True), suppress(RingfenceError):
                 await delete_pod(cluster, name)
             raise
@@ -197,8 +206,17 @@ class KubernetesBackend(Backend):
     async def _inspect(self, cluster: "Cluster", spec: SandboxSpec, pod: Mapping[str, Any]) -> "Inspection":
         """Look from inside the pod; refuse it if its network is not closed, unless the user has accepted that."""
         from ringfence.sandbox.kubernetes.isolation import inspect
+        from ringfence.sandbox.kubernetes.openings import find_openings
 
-        found = await inspect(cluster, pod)
+        openings = await find_openings(cluster, pod["metadata"].get("labels") or {})
+        if openings and spec.network != UNENFORCED:
+            raise SandboxStartFailed(
+                f"namespace {cluster.namespace!r} has NetworkPolicies that open sandboxes: {'; '.join(openings)}; give "
+                "sandboxes a namespace of their own (sandbox.kubernetes.namespace), have those policies exclude "
+                f"pods with the label app.kubernetes.io/managed-by=ringfence, or accept them with `unsafe: [network]` "
+                f"and `sandbox: {{network: {UNENFORCED}}}` in your own configuration"
+            )
+        found = replace(await inspect(cluster, pod), openings=openings)
         if found.answered and spec.network != UNENFORCED:
             raise SandboxStartFailed(
                 "the network of the pod is not closed, although a NetworkPolicy denies all connections: from inside "
@@ -226,6 +244,15 @@ async def _open(spec: SandboxSpec | None) -> "Cluster":
     return await open_cluster(
         None if spec is None else spec.engine, None if spec is None else spec.kubernetes.namespace
     )
+
+
+def _refuse_changes(cluster: "Cluster", wrong: Iterable[str]) -> None:
+    if found := list(wrong):
+        raise SandboxStartFailed(
+            f"{cluster.name} did not make the pod as asked: {'; '.join(found)}; nothing of yours ran in it. "
+            "An admission controller, or another user, changed it: exempt the namespace, or name another "
+            "(sandbox.kubernetes.namespace)"
+        )
 
 
 async def _ensure_policy(cluster: "Cluster") -> None:
@@ -315,14 +342,17 @@ def _git_environment(launch: Launch) -> dict[str, str]:
     }
 
 
-def _notes(pod: Mapping[str, Any], answered: tuple[str, ...]) -> list[str]:
+def _notes(pod: Mapping[str, Any], inspection: "Inspection") -> list[str]:
     node = pod["spec"].get("nodeName")
     notes = [
         f"pod {pod['metadata']['name']} in namespace {pod['metadata']['namespace']} on node {node}",
         "programs in /tmp can be executed: a pod's volumes have no mount options",
     ]
-    if answered:
-        notes.append(f"UNSAFE: the pod's network is not closed; from inside answered: {', '.join(answered)}")
+    if inspection.openings:
+        notes.append(f"UNSAFE: NetworkPolicies open the pod's network: {'; '.join(inspection.openings)}")
+    if inspection.answered:
+        answered = ", ".join(inspection.answered)
+        notes.append(f"UNSAFE: the pod's network is not closed; from inside answered: {answered}")
     else:
         notes.append(
             "network: nothing answered from inside the pod (API server, node, metadata, names, Internet)"

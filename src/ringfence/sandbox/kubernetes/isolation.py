@@ -38,6 +38,8 @@ class Inspection:
     """What can be reached: the API server, the node, metadata of a cloud, a name server, the Internet."""
     environment: Mapping[str, str]
     """The environment that the image gives to its programs."""
+    openings: tuple[str, ...] = ()
+    """Policies that open the pod, and were accepted."""
 
 
 async def inspect(cluster: Cluster, pod: Mapping[str, Any]) -> Inspection:

@@ -243,7 +243,16 @@ _CONTAINER_SAME = (
     "readinessProbe",
     "startupProbe",
     "volumeDevices",
+    "restartPolicy",
+    "restartPolicyRules",
 )
+_LOOSENING_ANNOTATIONS = re.compile(
+    r"container\.apparmor\.security\.beta\.kubernetes\.io/.*"  # before 1.30 the only way to turn AppArmor off
+    r"|k8s\.v1\.cni\.cncf\.io/networks|v1\.multus-cni\.io/default-network"  # more networks, without policies
+    r"|io\.kubernetes\.cri-o\..*|.*\.crio\.io(/.*)?|.*\.kubernetes\.cri-o\.io(/.*)?"  # devices, system calls
+    r"|cdi\.k8s\.io/.*|dev\.gvisor\..*|io\.katacontainers\..*"  # devices, and settings of the runtime
+)
+"""Annotations by which a node's runtime or network plugin weakens a container."""
 _HARMLESS: tuple[tuple[str, Any], ...] = (
     ("procMount", "Default"),  # servers since 1.33 fill it in
     ("fsGroupChangePolicy", "Always"),
@@ -263,6 +272,9 @@ def mismatches(asked: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[st
         for key, value in asked["metadata"][kind].items():
             if found.get(key) != value:
                 yield f"{kind[:-1]} {key!r} is {found.get(key)!r}, not {value!r}"
+    for key, value in sorted((made["metadata"].get("annotations") or {}).items()):
+        if _LOOSENING_ANNOTATIONS.fullmatch(key) and value != "runtime/default":
+            yield f"annotation {key!r} is {value!r}, which was not asked for"
     wanted, got = asked["spec"], made["spec"]
     yield from _wrong_pod(wanted, got)
     yield from _wrong_volumes(wanted, got)
