@@ -46,12 +46,20 @@ async def test_workflows_conform(at_work: Ground, check: Check) -> None:
     await check(at_work)
 
 
+_ON_POSTGRES = {"work_outlives_its_executor", "executors_share_the_work"}
+"""The checks by which `make test` tries executors on Postgres; it tries all of them on SQLite."""
+
+_IN_FULL = pytest.mark.full("the check is tried on SQLite; two executors at once are tried on Postgres, too")
+
 _DEATHS = [
     pytest.param(
         backend,
         check,
         id=f"{backend}-{check.__name__}",
-        marks=[pytest.mark.slow],
+        marks=[
+            pytest.mark.slow,
+            *([_IN_FULL] if backend == "postgres" and check.__name__ not in _ON_POSTGRES else []),
+        ],
     )
     for backend in BACKENDS
     for check in DEATH

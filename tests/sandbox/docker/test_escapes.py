@@ -1,8 +1,9 @@
 """The shipped escape suite on each kind of container; each gap is named with its reason."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,12 +27,41 @@ GAPS: dict[str, dict[str, str]] = {
 }
 
 
+ONE_OF_EACH_KIND = {
+    "system calls": "unshare",
+    "processes": "forged-results",
+    "privileges": "root-inside",
+    "kernel files": "core-pattern",
+    "network": "host-loopback",
+    "host files": "beside-workspace",
+    "workspace": "links-after",
+    "commits": "commits-configuration",
+    "lifetime": "straggler-past-sandbox",
+    "exhaustion": "fork-bomb",
+}
+"""The attacks by which `make test` tries engines besides Docker; it tries all attacks in bubblewrap and Docker."""
+
+IN_FULL = pytest.mark.full(
+    "every attack is tried in bubblewrap and Docker, one of each kind in Podman and gVisor"
+)
+
+
+def _with_kinds(backends: Iterable[str], groups: Iterable[str]) -> list[Any]:
+    """Each backend with each group of attacks; the ones besides Docker in `make test-full` only."""
+    return [
+        pytest.param(backend, group, id=f"{backend}-{group}", marks=() if backend == "docker" else (IN_FULL,))
+        for backend in backends
+        for group in groups
+    ]
+
+
 LIMITS = {"memory": ByteCount(512 * 1024**2), "tmp": ByteCount(128 * 1024**2)}
 """Smaller than the usual ones, as the attacks fill them over and over."""
 
 
-@pytest.mark.parametrize("group", dict.fromkeys(attack.group for attack in ATTACKS))
-@pytest.mark.parametrize("backend", GAPS)
+@pytest.mark.parametrize(
+    ("backend", "group"), _with_kinds(GAPS, dict.fromkeys(attack.group for attack in ATTACKS))
+)
 async def test_fence_holds(
     backend: str, group: str, scratch: Path, images: Callable[[str], str | None]
 ) -> None:
@@ -50,9 +80,12 @@ async def test_fence_holds(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of root's")
 @pytest.mark.parametrize(
-    "group", ["host files", "kernel files", "workspace", "commits", "privileges", "processes"]
+    ("backend", "group"),
+    _with_kinds(
+        ["docker", "podman"],
+        ["host files", "kernel files", "workspace", "commits", "privileges", "processes"],
+    ),
 )
-@pytest.mark.parametrize("backend", ["docker", "podman"])
 async def test_fence_holds_on_roots_own_files(
     backend: str, group: str, scratch: Path, images: Callable[[str], str | None]
 ) -> None:
@@ -62,6 +95,23 @@ async def test_fence_holds_on_roots_own_files(
     names = [attack.name for attack in ATTACKS if attack.group == group]
     assert names
     assert await broken_promises(spec, scratch, names) == {}
+
+
+@pytest.mark.parametrize("backend", ["podman", "gvisor"])
+async def test_one_attack_of_each_kind_is_held(
+    backend: str, scratch: Path, images: Callable[[str], str | None]
+) -> None:
+    """Each kind of promise also holds in the engines of which `make test` tries no more."""
+    spec = SandboxSpec(backend=backend, image=images(backend), workspace=scratch, **LIMITS)
+    assert await broken_promises(spec, scratch, list(ONE_OF_EACH_KIND.values())) == {}
+
+
+def test_each_kind_has_one_attack() -> None:
+    """The attacks that stand for their kinds are of these kinds, and no kind is without one."""
+    groups = {attack.name: attack.group for attack in ATTACKS}
+    assert {group: groups[name] for group, name in ONE_OF_EACH_KIND.items()} == {
+        group: group for group in groups.values()
+    }
 
 
 @pytest.mark.parametrize("backend", GAPS)
