@@ -17,7 +17,9 @@ from ringfence.sandbox.base import Launch
 from ringfence.sandbox.container.labels import HOLDER, instance_id
 from ringfence.sandbox.kubernetes.backend import KubernetesBackend
 from ringfence.sandbox.kubernetes.cleanup import remove_leftovers
+from ringfence.sandbox.kubernetes.cluster import open_cluster
 from ringfence.sandbox.kubernetes.manifest import POLICY_NAME
+from ringfence.sandbox.kubernetes.openings import check_unchanged
 from ringfence.sandbox.protocol.loader import guest_arguments
 
 NETWORKING = "apis/networking.k8s.io/v1"
@@ -56,8 +58,10 @@ async def made(
             )(name)
 
         tasks.start_soon(run_pod)
-        volume = await KubernetesBackend().make_volume(order)
-        await volume.cluster.aclose()
+        backend = KubernetesBackend()
+        async with backend._session(order) as cluster:  # no container runs here that could be attached to
+            await backend._make(cluster, order, backend._harden(order, volume=True))
+            await cluster.aclose()
     pod: dict[str, Any] = namespace.request("GET", namespace.path("pods", name))
     return pod
 
@@ -127,7 +131,7 @@ def merge(namespace: Namespace, name: str, change: dict[str, Any]) -> None:
 
 async def test_a_policy_of_others_that_opens_sandboxes_stops_the_start(namespace: Namespace) -> None:
     """Policies add up: where another one selects sandboxes and allows something, the sandbox is refused and named."""
-    order = launch("a")
+    order = replace(launch("a"), placement=Placement(1500, 1500, None, None))
     allow_all(namespace)
 
     async def run_when_made() -> None:
@@ -138,12 +142,10 @@ async def test_a_policy_of_others_that_opens_sandboxes_stops_the_start(namespace
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run_when_made)
-        volume = await KubernetesBackend().make_volume(order)
-    with pytest.raises(
-        SandboxStartFailed, match=r"'theirs' selects them and allows egress.*namespace of their own"
-    ):
-        await KubernetesBackend().start(replace(order, volume=volume))
-    await volume.remove()
+        with pytest.raises(
+            SandboxStartFailed, match=r"'theirs' selects them and allows egress.*namespace of their own"
+        ):
+            await KubernetesBackend().start(order)
 
 
 @pytest.mark.parametrize(
@@ -185,14 +187,15 @@ async def test_a_warm_pod_that_was_opened_is_not_taken_over(namespace: Namespace
     """What was opened while it waited is refused; one that was not is taken over."""
     order = launch("a")
     await made(namespace, order)
-    taken = await KubernetesBackend().adopt_volume(order)
-    await taken.cluster.aclose()
+    async with await open_cluster() as cluster:
+        await check_unchanged(cluster, "ringfence-a", order.spec)
     if kind == "policy":
         allow_all(namespace)
     else:
         merge(namespace, "ringfence-a", {"metadata": {"labels": {"app.kubernetes.io/managed-by": "x"}}})
-    with pytest.raises(InfrastructureFault, match="was changed while it waited"):
-        await KubernetesBackend().adopt_volume(order)
+    async with await open_cluster() as cluster:
+        with pytest.raises(InfrastructureFault, match="was changed while it waited"):
+            await check_unchanged(cluster, "ringfence-a", order.spec)
 
 
 async def test_a_quota_is_told_in_the_servers_words(namespace: Namespace) -> None:

@@ -25,7 +25,6 @@ from ringfence.job.store import JobStore
 from ringfence.journal import run_dir
 from ringfence.sandbox import Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.policy import effective_policy
-from ringfence.sandbox.registry import traits_of
 
 if TYPE_CHECKING:
     from ringfence.egress.gate import Gate
@@ -165,8 +164,7 @@ class Sandboxes:
     ) -> AbstractAsyncContextManager[Sandbox]:
         request = self.request
         is_first = purpose not in ("export", "verify")
-        can_be_warm = placement.upload == "none" or traits_of(spec).has_adoptable_volumes
-        if request.pool is None or not self.is_fence or not is_first or not can_be_warm:
+        if request.pool is None or not self.is_fence or not is_first:
             return Sandbox.start(spec, placement=placement, sandbox_id=sandbox_id, run_id=self.job_id)
         from ringfence.sandbox.pool.pool import Pool
 

@@ -9,9 +9,10 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal
 
+import anyio
 from anyio.abc import ByteStream
 
-from ringfence.errors import DeathReason, InfrastructureFault, SandboxStartFailed
+from ringfence.errors import DeathReason, SandboxStartFailed
 from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
@@ -190,6 +191,10 @@ class Volume(ABC):
     uid: int
     gid: int
 
+    async def keep_alive(self) -> None:
+        """Keep the way into the empty volume open while a sandbox waits for a workspace, until this is cancelled."""
+        await anyio.sleep_forever()
+
     @abstractmethod
     async def put(self, file: BinaryIO) -> None:
         """Unpack a tar file in the empty volume, with the owners that it names.
@@ -224,10 +229,6 @@ class Traits:
     """Why the host's directories cannot be mounted, so that workspaces are uploaded and downloaded; None if they can."""
     unenforced: Mapping[str, str] = field(default_factory=dict)
     """Which of `memory`, `cpus` and `pids` the kernel would not enforce, and why."""
-    image_id: str | None = None
-    """The id of the image that the spec names now; None if it was not looked up or is unknown, or without images."""
-    has_adoptable_volumes: bool = False
-    """Whether another process can take over a volume, so that sandboxes with uploaded workspaces can be kept warm."""
 
     @property
     def sees_host_files(self) -> bool:
@@ -271,17 +272,21 @@ class Backend(ABC):
             spec: For what, where that matters: which engine, which image.
         """
 
-    async def examine(self, spec: "SandboxSpec", *, with_image: bool = False) -> Traits:  # noqa: ARG002 -- for others
+    async def examine(self, spec: "SandboxSpec") -> Traits:  # noqa: ARG002 -- for others
         """The traits that hold for a spec on this machine.
-
-        Args:
-            spec: The requested sandbox.
-            with_image: Whether to look up `image_id`, which takes another request.
 
         Raises:
             RingfenceError: A program that it depends on does not answer.
         """
         return self.traits
+
+    async def image_id(self, spec: "SandboxSpec") -> str | None:  # noqa: ARG002 -- for others
+        """The id of the image that a spec names now; None where only the start of a sandbox tells.
+
+        Raises:
+            RingfenceError: There is no such image, or the engine does not answer.
+        """
+        return None
 
     async def examine_access(self, spec: "SandboxSpec") -> AccessReport | None:  # noqa: ARG002 -- for others
         """What the service grants to this user; None for a backend whose service knows no permissions.
@@ -302,17 +307,6 @@ class Backend(ABC):
             SandboxStartFailed: It cannot be made.
         """
         raise SandboxStartFailed(f"backend {self.name!r} sees this machine's files, and makes no volumes")
-
-    async def adopt_volume(self, launch: Launch) -> Volume:  # noqa: ARG002 -- for others
-        """Take over the volume that another process made for the same sandbox; from now on the caller owns it.
-
-        Args:
-            launch: As it was for `make_volume`.
-
-        Raises:
-            InfrastructureFault: It is gone, or cannot be reached.
-        """
-        raise InfrastructureFault(f"volumes of backend {self.name!r} belong to the process that made them")
 
     async def remove_leftovers(
         self,

@@ -54,17 +54,22 @@ def is_fence(name: str) -> bool:
     return name != _UNFENCED
 
 
-async def examine(spec: SandboxSpec, *, with_image: bool = False) -> Traits:
-    """The traits that a spec's backend has for it on this machine; if no backend can be used, those on every machine.
-
-    Args:
-        spec: The requested sandbox.
-        with_image: As `Backend.examine`.
-    """
+async def examine(spec: SandboxSpec) -> Traits:
+    """The traits that a spec's backend has for it on this machine; if no backend can be used, those on every machine."""
     with suppress(SandboxStartFailed):  # opening the sandbox reports it
         backend, _ = await choose_backend(spec)
-        return await backend.examine(spec, with_image=with_image)
+        return await backend.examine(spec)
     return traits_of(spec)
+
+
+async def image_id_of(spec: SandboxSpec) -> str | None:
+    """The id of the image that a spec names now; None without an image, or where only the start of a sandbox tells."""
+    if spec.image is None:
+        return None
+    with suppress(RingfenceError):  # opening the sandbox reports it
+        backend = (await choose_backend(spec))[0] if spec.backend == "auto" else get_backend(spec.backend)
+        return await backend.image_id(spec)
+    return None
 
 
 async def limit_refusal(spec: SandboxSpec, *, has_option: bool = True) -> str | None:

@@ -12,7 +12,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -87,7 +87,43 @@ def entries(data: bytes) -> dict[str, tarfile.TarInfo]:
         return {member.name: member for member in tar}
 
 
-# --- put
+# --- receive
+
+
+@contextmanager
+def receiving(place: Path, data: bytes, *, ends: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+    """The program that receives an upload, as a user who is not root, and what it is sent."""
+    uid = OTHER_UID if os.geteuid() == 0 else None
+    with subprocess.Popen(
+        command("receive", place),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        user=uid,
+        group=uid,
+        extra_groups=None if uid is None else [],
+    ) as process:
+        assert process.stdin is not None
+        try:
+            with suppress(BrokenPipeError):
+                process.stdin.write(data)
+                process.stdin.flush()
+            if ends:
+                process.stdin.close()
+            yield process
+        finally:
+            process.kill()
+
+
+def answer(process: subprocess.Popen[bytes]) -> bytes:
+    """What it says of the upload; empty if it ended without a word."""
+    assert process.stdout is not None
+    return process.stdout.read(len(b"done"))
+
+
+def announced(data: bytes) -> bytes:
+    """A tar file with its size before it."""
+    return len(data).to_bytes(8, "big") + data
 
 
 def test_upload_arrives_as_it_was(place: Path, tmp_path: Path) -> None:
@@ -101,9 +137,8 @@ def test_upload_arrives_as_it_was(place: Path, tmp_path: Path) -> None:
     (source / "out").symlink_to("../../elsewhere")
     Path(os.fsdecode(os.fsencode(source) + b"/\xff")).write_text("no text")
     (source / "closed").chmod(0o500)
-    data = packed(source)
-    done = run("put", place, len(data), data=data)
-    assert (done.returncode, done.stdout) == (0, b"done"), done.stderr
+    with receiving(place, announced(packed(source))) as process:
+        assert answer(process) == b"done"
     top = place / TOP
     assert (top / "closed" / "x").read_bytes() == b"y" * 3_000_000
     assert stat.S_IMODE((top / "run").stat().st_mode) & 0o111
@@ -117,26 +152,32 @@ def test_upload_arrives_as_it_was(place: Path, tmp_path: Path) -> None:
 def test_upload_that_breaks_is_never_done(place: Path, tmp_path: Path, kept: int) -> None:
     """A stream that ends early, even between two files, is not reported as done, and the last line says why."""
     (tmp_path / "a").write_bytes(b"a" * 100_000)
-    data = packed(tmp_path)
-    done = run("put", place, len(data), data=data[:kept])
-    assert done.returncode != 0
-    assert done.stdout == b""
-    assert done.stderr.strip().splitlines()[-1]
+    with receiving(place, announced(packed(tmp_path))[: 8 + kept], ends=True) as process:
+        assert answer(process) == b""
+        assert process.stderr is not None
+        assert process.stderr.read().strip().splitlines()[-1]
+        assert process.wait(timeout=20) != 0
 
 
 def test_upload_does_not_wait_for_the_end_of_stdin(place: Path, tmp_path: Path) -> None:
     """The program is done when it has its bytes, although stdin stays open: older clusters cannot end it."""
     (tmp_path / "a").write_text("a")
-    data = packed(tmp_path)
-    uid = OTHER_UID if os.geteuid() == 0 else None
-    with subprocess.Popen(
-        command("put", place, len(data)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=uid
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(data)
-        process.stdin.flush()
-        assert process.stdout.read() == b"done"
+    with receiving(place, announced(packed(tmp_path))) as process:
+        assert answer(process) == b"done"
+
+
+@pytest.mark.parametrize("has_workspace", [True, False], ids=["after an upload", "without a workspace"])
+def test_it_ends_at_once_with_the_pod(place: Path, tmp_path: Path, has_workspace: bool) -> None:
+    """It waits until the pod ends; as the first process of a container it would ignore SIGTERM by default."""
+    with receiving(place, announced(packed(tmp_path)) if has_workspace else b"", ends=True) as process:
+        if has_workspace:
+            assert answer(process) == b"done"
+        while b"SigCgt" in (state := Path(f"/proc/{process.pid}/status").read_bytes()):
+            caught = int(state.partition(b"SigCgt:")[2].split()[0], 16)
+            if caught & 1 << (signal.SIGTERM - 1):
+                break
+        process.terminate()
+        assert process.wait(timeout=20) == 0
 
 
 # --- get
@@ -223,35 +264,33 @@ def test_a_bottomless_tree_does_not_stop_a_download(place: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["get", "put"])
+@pytest.mark.parametrize("name", ["get", "receive"])
 def test_many_files_take_no_memory(place: Path, tmp_path: Path, name: str) -> None:
     """The memory of either program does not grow with the number of files: its container has little."""
     peaks = []
-    source = tmp_path if name == "put" else place / TOP
+    source = tmp_path if name == "receive" else place / TOP
     for count in (1, 20_000):
         for number in range(count):
             Path(source, f"{count}-{number}").touch()
-        data = packed(source) if name == "put" else b""
-        done = run(name, place, len(data) if data else TOP, data=data, after=_PEAK)
+        peaks.append(peak_of_receiving(place, packed(source)) if name == "receive" else peak_of_get(place))
         shutil.rmtree(place / TOP)
         owned_directory(place / TOP)
-        assert done.returncode == 0, done.stderr
-        peaks.append(int(done.stderr))
     assert peaks[1] - peaks[0] < 8 * 1024
 
 
-# --- wait
+def peak_of_receiving(place: Path, data: bytes) -> int:
+    """The most memory that an upload took, in KiB."""
+    with receiving(place, announced(data)) as process:
+        assert answer(process) == b"done"
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
 
 
-def test_the_waiting_program_ends_at_once() -> None:
-    """As the first process of a container it would ignore SIGTERM by default: it does not."""
-    with subprocess.Popen([*command("wait")], stdout=subprocess.PIPE) as process:
-        while b"SigCgt" in (state := Path(f"/proc/{process.pid}/status").read_bytes()):
-            caught = int(state.partition(b"SigCgt:")[2].split()[0], 16)
-            if caught & 1 << (signal.SIGTERM - 1):
-                break
-        process.terminate()
-        assert process.wait(timeout=20) == 0
+def peak_of_get(place: Path) -> int:
+    """The most memory that a download took, in KiB."""
+    done = run("get", place, TOP, after=_PEAK)
+    assert done.returncode == 0, done.stderr
+    return int(done.stderr)
 
 
 # --- probe

@@ -66,6 +66,8 @@ class Runs:
     size: int = 1
     max_age_s: float = 600.0
     changes: dict[str, Any] = field(default_factory=dict)
+    unseen: str | None = None
+    """Why the engine does not see this machine's files, where it does not."""
 
     @property
     def pool(self) -> Pool:
@@ -77,7 +79,7 @@ class Runs:
         run = f"2026-01-01T00-00-00-{uuid4().hex[:8]}"
         run_dir = make_private_dir(state_dir() / "runs" / run)
         spec = SandboxSpec(**{"backend": "bubblewrap", "workspace": self.workspace, **self.changes})
-        unseen = traits_of(spec).unseen
+        unseen = self.unseen or traits_of(spec).unseen
         made = await prepare(
             self.workspace, spec.mode, run=run, run_dir=run_dir, state=state_dir(), unseen=unseen
         )

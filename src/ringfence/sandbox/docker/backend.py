@@ -61,22 +61,24 @@ class DockerBackend(Backend):
             return str(exc)
         return None
 
-    async def examine(self, spec: SandboxSpec, *, with_image: bool = False) -> Traits:
-        """The traits for the spec's engine and runtime, with the image that a container would be made from now."""
+    async def examine(self, spec: SandboxSpec) -> Traits:
+        """The traits for the spec's engine and runtime."""
         runtime = self._runtime(spec)
         async with await open_engine(self.product, spec.engine) as engine:
             _check_runtime(engine, runtime)
             is_gvisor = engine.facts.is_gvisor(runtime)
-            image_id = None
-            if with_image and spec.image is not None:
-                with suppress(RingfenceError):  # a cold start reports the error
-                    image_id = str((await engine.image(spec.image))["Id"])
             return replace(
                 self.traits,
                 unseen=engine.unseen,
                 unenforced=unenforced_limits(engine.facts.unset_limits, is_gvisor=is_gvisor),
-                image_id=image_id,
             )
+
+    async def image_id(self, spec: SandboxSpec) -> str | None:
+        """The id of the image that a container would be made from now."""
+        if spec.image is None:
+            return None
+        async with await open_engine(self.product, spec.engine) as engine:
+            return str((await engine.image(spec.image))["Id"])
 
     def _runtime(self, spec: SandboxSpec | None) -> str | None:
         return (spec.runtime if spec else None) or self.runtime

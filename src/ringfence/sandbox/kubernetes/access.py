@@ -39,11 +39,10 @@ class Permission:
 
 # Streams by WebSocket begin with a GET, which servers before 1.35 take for the verb `get`, and later ones for `create`.
 NEEDED = (
-    *(Permission(verb, "pods") for verb in ("create", "get", "list", "watch", "patch", "delete")),
+    *(Permission(verb, "pods") for verb in ("create", "get", "list", "watch", "delete")),
     *(Permission(verb, f"pods/{name}") for name in ("attach", "exec") for verb in ("get", "create")),
     *(Permission(verb, "networkpolicies", _NETWORKING) for verb in ("get", "list", "create")),
 )
-"""`patch` is for sandboxes that are kept warm: another process becomes their holder."""
 OPTIONAL = (Permission("list", "events"),)
 """What makes messages better: why a node does not start a pod."""
 

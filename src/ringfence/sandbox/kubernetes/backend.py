@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from ringfence.config.kubernetes import UNENFORCED
-from ringfence.errors import InfrastructureFault, PolicyRefused, RingfenceError, SandboxStartFailed
+from ringfence.errors import PolicyRefused, RingfenceError, SandboxStartFailed
 from ringfence.sandbox.base import AccessReport, Backend, Launch, Traits
 from ringfence.sandbox.container.hardened_container import (
     HardenedContainer,
@@ -18,7 +18,7 @@ from ringfence.sandbox.container.hardened_container import (
     plan_limits,
     started_facts,
 )
-from ringfence.sandbox.container.labels import EXPIRES, HOLDER, labels_for
+from ringfence.sandbox.container.labels import labels_for
 from ringfence.sandbox.seccomp import filter_bytes
 from ringfence.sandbox.spec import SandboxSpec
 
@@ -38,7 +38,7 @@ class KubernetesBackend(Backend):
     """A pod: no network, no capabilities, never uid 0, read-only, under limits, without a token of the cluster."""
 
     name = "kubernetes"
-    traits = Traits(needs_image=True, unseen=_UNSEEN, unenforced=_UNENFORCED, has_adoptable_volumes=True)
+    traits = Traits(needs_image=True, unseen=_UNSEEN, unenforced=_UNENFORCED)
 
     async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:
         """Why no cluster can be used."""
@@ -60,40 +60,20 @@ class KubernetesBackend(Backend):
 
     async def make_volume(self, launch: Launch) -> "PodVolume":
         """Make a pod with an empty volume, and wait until it runs; its guest waits until `start` attaches to it."""
-        from ringfence.sandbox.kubernetes.volume import PodVolume
+        from ringfence.sandbox.kubernetes.manifest import FILES
+        from ringfence.sandbox.kubernetes.volume import PodVolume, delete_pod
 
         async with self._session(launch) as cluster:
             pod = await self._make(cluster, launch, self._harden(launch, volume=True))
-            placement = launch.placement
             name = str(pod["metadata"]["name"])
-            return PodVolume(cluster, name, placement.uid, placement.gid, pod)
-
-    async def adopt_volume(self, launch: Launch) -> "PodVolume":
-        """Make this process the holder of a pod that another one has made.
-
-        Raises:
-            InfrastructureFault: It, or what is to close its network, was changed while it waited.
-        """
-        from ringfence.sandbox.kubernetes.manifest import pod_name
-        from ringfence.sandbox.kubernetes.openings import changes_since_made, find_openings
-        from ringfence.sandbox.kubernetes.volume import PodVolume
-
-        async with self._session(launch) as cluster:
-            labels = labels_for(launch.sandbox_id, launch.run_id, launch.spec.ttl_s, {})
-            name = pod_name(launch.sandbox_id)
-            pod = await cluster.call(
-                f"take over pod {name!r}",
-                "PATCH",
-                cluster.path("pods", name),
-                body={"metadata": {"annotations": {key: labels[key] for key in (HOLDER, EXPIRES)}}},
-                content_type="application/merge-patch+json",
-            )
-            changes = list(changes_since_made(pod, str(launch.spec.image)))
-            if launch.spec.network != UNENFORCED:
-                changes += await find_openings(cluster, pod["metadata"].get("labels") or {})
-            if changes:
-                raise InfrastructureFault(f"pod {name!r} was changed while it waited: {'; '.join(changes)}")
-            return PodVolume(cluster, name, launch.placement.uid, launch.placement.gid, pod)
+            try:
+                receiver = await cluster.open_stream("attach to the pod for the upload", name, FILES)
+            except BaseException:
+                with anyio.CancelScope(shield=True), suppress(RingfenceError):
+                    await delete_pod(cluster, name)
+                raise
+            placement = launch.placement
+            return PodVolume(cluster, name, placement.uid, placement.gid, pod, receiver, launch.spec)
 
     async def start(self, launch: Launch) -> "PodFence":
         """Make a pod, unless it was made with its volume; see that its network is closed, and attach to its guest."""

@@ -68,8 +68,9 @@ class Cluster:
         # What is compressed may be a thousand times larger than what was read: nothing is decompressed.
         self._http = httpx2.AsyncClient(**parameters, headers={"Accept-Encoding": "identity"})
         self._streams: aiohttp.ClientSession | None = None
+        self._is_accepted = False
         self._authorization: str | None = None
-        """The header of the last request that was accepted."""
+        """The header of the last request that was accepted; None where that was by certificate."""
 
     @property
     def name(self) -> str:
@@ -106,7 +107,6 @@ class Cluster:
         *,
         params: Mapping[str, Any] | None = None,
         body: Any = None,
-        content_type: str = "application/json",
         accept: str = "application/json",
         timeout_s: float = _CALL_S,
     ) -> Any:
@@ -118,7 +118,6 @@ class Cluster:
             path: As `path` gives it.
             params: Of the query.
             body: Sent as JSON.
-            content_type: Of the body.
             accept: The media type of the response, which is JSON.
             timeout_s: Time limit for the whole response.
 
@@ -129,9 +128,8 @@ class Cluster:
         content = None if body is None else json.dumps(body).encode()
         try:
             with anyio.fail_after(timeout_s):
-                async with self._opened(
-                    doing, method, path, params, content, {"Accept": accept, "Content-Type": content_type}
-                ) as response:
+                headers = {"Accept": accept, "Content-Type": "application/json"}
+                async with self._opened(doing, method, path, params, content, headers) as response:
                     found = json.loads(await _read(doing, response))
         except TimeoutError as exc:
             raise ClusterError(doing, f"no answer within {timeout_s:g} s", status=None) from exc
@@ -171,6 +169,7 @@ class Cluster:
             if response.status_code >= 300:
                 said = await _read(doing, response)
                 raise refusal(doing, response.status_code, said, name=self.name, namespace=self.namespace)
+            self._is_accepted = True
             self._authorization = response.request.headers.get("Authorization")
             yield response
         except httpx2.HTTPError as exc:
@@ -260,7 +259,7 @@ class Cluster:
                 trace_configs=[_no_redirect()],
                 auto_decompress=False,
             )
-        if self._authorization is None:
+        if not self._is_accepted:
             await self._renew_credentials(doing, pod)
         try:
             with anyio.fail_after(_CALL_S):

@@ -145,17 +145,20 @@ def _mounted(number: int, mount: ContainerMount) -> dict[str, Any]:
 
 
 def _files(asked: HardenedContainer) -> dict[str, Any]:
+    mounts = [
+        {"name": _WORKSPACE_VOLUME, "mountPath": f"{CARRIED}/{TOP}"}
+        for mount in asked.mounts
+        if mount.source is not None
+    ]
     return {
         "name": FILES,
         **_secured(asked),
-        "command": [*INTERPRETER, program("wait")],
+        "command": [*INTERPRETER, program("receive"), CARRIED],
         "env": [{"name": "LD_PRELOAD", "value": ""}],
+        "stdin": bool(mounts),
+        "stdinOnce": bool(mounts),
         "resources": {"limits": _FILES_LIMITS, "requests": _RESERVED},
-        "volumeMounts": [
-            {"name": _WORKSPACE_VOLUME, "mountPath": f"{CARRIED}/{TOP}"}
-            for mount in asked.mounts
-            if mount.source is not None
-        ],
+        "volumeMounts": mounts,
     }
 
 

@@ -7,9 +7,12 @@ Policies of a network plugin's own kinds, and those of a whole cluster, are not 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ringfence.config.kubernetes import UNENFORCED
+from ringfence.errors import InfrastructureFault
 from ringfence.sandbox.kubernetes.cluster import Cluster
 from ringfence.sandbox.kubernetes.cluster_error import shown
 from ringfence.sandbox.kubernetes.manifest import MANAGED_BY, POLICY_NAME, policy_fault
+from ringfence.sandbox.spec import SandboxSpec
 
 _PATH, _GROUP = "networkpolicies", "apis/networking.k8s.io/v1"
 _MOST_NAMES = 10
@@ -72,3 +75,17 @@ def changes_since_made(pod: Mapping[str, Any], image: str) -> Iterator[str]:
     for one in spec.get("containers") or ():
         if one.get("image") != image:
             yield f"the image of container {shown(str(one.get('name')))!r} is {shown(str(one.get('image')))!r}"
+
+
+async def check_unchanged(cluster: Cluster, name: str, spec: SandboxSpec) -> None:
+    """Refuse a pod that was changed, or whose network was opened, while it waited for a run.
+
+    Raises:
+        InfrastructureFault: It was, or the cluster does not tell.
+    """
+    pod = await cluster.call("look up the pod", "GET", cluster.path("pods", name))
+    changes = list(changes_since_made(pod, str(spec.image)))
+    if spec.network != UNENFORCED:
+        changes += await find_openings(cluster, pod["metadata"].get("labels") or {})
+    if changes:
+        raise InfrastructureFault(f"pod {name!r} was changed while it waited: {'; '.join(changes)}")

@@ -97,7 +97,7 @@ class PodStream(ByteStream):
         try:
             message = await self._socket.receive(timeout=self._keep_alive_s)
         except TimeoutError:
-            await self._keep_alive()
+            await self.keep_alive()
             return
         if message.type is aiohttp.WSMsgType.BINARY:
             if message.data:
@@ -133,8 +133,8 @@ class PodStream(ByteStream):
     def _refuse(self, what: str) -> None:
         self.end = StreamEnd("protocol", shown(f"the cluster sent {what}"))
 
-    async def _keep_alive(self) -> None:
-        """Send an empty message to stdin, which a kubelet counts, and a ping, whose answer proxies count."""
+    async def keep_alive(self) -> None:
+        """After silence, send an empty message, which a kubelet counts, and a ping, whose answer proxies count."""
         if time.monotonic() - self._last_sent < self._keep_alive_s:
             return
         try:

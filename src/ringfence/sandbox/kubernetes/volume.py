@@ -1,7 +1,7 @@
 """The volume of a pod that holds the workspace: uploaded and downloaded through the container `FILES`.
 
-That container runs nothing but the programs below. When the workspace is downloaded, every process of the agent is dead;
-the programs read what they left as data, and follow no link.
+That container runs nothing but ringfence's own programs: its first process waits for the upload. When the workspace is
+downloaded, every process of the agent is dead; what they left is read as data, and no link is followed.
 """
 
 import os
@@ -19,25 +19,43 @@ from ringfence.sandbox.kubernetes.cluster import Cluster
 from ringfence.sandbox.kubernetes.cluster_error import ClusterError, shown
 from ringfence.sandbox.kubernetes.inside import program
 from ringfence.sandbox.kubernetes.manifest import CARRIED, FILES, INTERPRETER
-from ringfence.sandbox.kubernetes.pod_stream import PodStream
+from ringfence.sandbox.kubernetes.openings import check_unchanged
+from ringfence.sandbox.kubernetes.pod_stream import KEEP_ALIVE_S, PodStream
+from ringfence.sandbox.spec import SandboxSpec
 from ringfence.sandbox.tar.stream import TOP
 
 _TRANSFER_S = 1800.0
 _REMOVE_S = 20.0
 _CHUNK = 1024**2
 _DONE = b"done"
+_SIZE_BYTES = 8
+"""The size comes before an upload (`inside/receive.py`)."""
 
 
 @dataclass(eq=False)
 class PodVolume(Volume):
-    """The workspace of a pod that runs. Owns the session with the cluster, and the pod; `remove` deletes it."""
+    """The workspace of a pod that runs. Owns the session with the cluster, and the pod; `remove` deletes it.
+
+    It can be filled once.
+    """
 
     cluster: Cluster
     name: str
     uid: int
     gid: int
     pod: Mapping[str, Any]
-    """As the cluster made it."""
+    """As it was when all of its containers ran."""
+    receiver: PodStream
+    """To the first process of `FILES`, which waits for the upload."""
+    spec: SandboxSpec
+    has_waited: bool = False
+
+    async def keep_alive(self) -> None:
+        """Keep the stream for the upload alive; one that is lost is noticed by the upload."""
+        self.has_waited = True
+        while True:
+            await anyio.sleep(KEEP_ALIVE_S)
+            await self.receiver.keep_alive()
 
     async def put(self, file: BinaryIO) -> None:
         """Unpack a tar file in it."""
@@ -45,11 +63,13 @@ class PodVolume(Volume):
         file.seek(0)
         doing = "upload the workspace to the pod"
         with _bounded(doing):
-            stream = await self._run(doing, "put", CARRIED, str(size))
-            async with stream:
+            async with self.receiver as stream:
                 with suppress(anyio.BrokenResourceError):  # the program has ended, and has said why
+                    await stream.send(size.to_bytes(_SIZE_BYTES, "big"))
                     while data := await anyio.to_thread.run_sync(file.read, _CHUNK):
                         await stream.send(data)
+                if self.has_waited:  # here, as the program unpacks meanwhile
+                    await check_unchanged(self.cluster, self.name, self.spec)
                 answer = await _read_all(stream, limit_bytes=len(_DONE))
         if answer != _DONE:
             raise InfrastructureFault(f"could not {doing}: {_said(stream)}")
@@ -58,7 +78,8 @@ class PodVolume(Volume):
         """Write its contents to a tar file."""
         doing, size = "download the workspace from the pod", 0
         with _bounded(doing):
-            stream = await self._run(doing, "get", CARRIED, TOP)
+            argv = (*INTERPRETER, program("get"), CARRIED, TOP)
+            stream = await self.cluster.open_stream(doing, self.name, FILES, argv=argv)
             async with stream:
                 with suppress(anyio.EndOfStream):
                     while True:
@@ -70,14 +91,11 @@ class PodVolume(Volume):
         if (stream.status or {}).get("status") != "Success":
             raise InfrastructureFault(f"could not {doing}: {_said(stream)}")
 
-    async def _run(self, doing: str, name: str, *arguments: str) -> PodStream:
-        argv = (*INTERPRETER, program(name), *arguments)
-        return await self.cluster.open_stream(doing, self.name, FILES, argv=argv)
-
     async def remove(self) -> None:
         """Delete the pod, and end the session; a pod that cannot be deleted now is found later by its labels."""
         with suppress(InfrastructureFault), anyio.move_on_after(_REMOVE_S):
             await delete_pod(self.cluster, self.name)
+        await self.receiver.aclose()
         await self.cluster.aclose()
 
 

@@ -7,7 +7,6 @@ started ahead or does not fit: it starts a cold one.
 
 import json
 import os
-import signal
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -17,6 +16,7 @@ from uuid import uuid4
 
 import anyio
 import anyio.to_thread
+from anyio.abc import ByteStream
 
 from ringfence.background_tasks import background_tasks
 from ringfence.config.paths import state_dir
@@ -26,11 +26,12 @@ from ringfence.sandbox.base import Launch, Placement, Usage
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.pool.counts import Counts, count, read_counts
 from ringfence.sandbox.pool.skeleton import Shape, fits, hand_over, make_skeleton, shape_of
+from ringfence.sandbox.pool.volume import WarmVolume
 from ringfence.sandbox.protocol.loader import guest_arguments
-from ringfence.sandbox.registry import examine, get_backend
+from ringfence.sandbox.registry import get_backend, image_id_of
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.spec import SandboxSpec
-from ringfence.sandbox.supervisor.client import SupervisedFence, end_sandbox
+from ringfence.sandbox.supervisor.client import SupervisedFence, end_sandbox, ensure_exit
 from ringfence.sandbox.supervisor.connection import ADOPT, LOST, USAGE
 from ringfence.sandbox.supervisor.directory import (
     SandboxDirectory,
@@ -46,8 +47,8 @@ _TAKEN = "taken"
 _PROBE_S = 1.0
 _LOOK_S = 0.05
 _USAGE_S = 5.0
-_END_S = 15.0
-_STEP_S = 0.002
+_REFILL_AFTER_S = 0.1
+"""The first commands of a run do not share the machine with the start of the next sandbox."""
 _DRAIN_TIMEOUT_S = 30.0
 _DRAIN_PATIENCE_S = 10.0
 
@@ -101,14 +102,14 @@ class Pool:
                 cold = Sandbox.start(spec, placement=placement, sandbox_id=sandbox_id, run_id=run_dir.name)
                 sandbox = await stack.enter_async_context(cold)
             async with background_tasks(wait=True) as tasks:
-                tasks.start_soon(self.refill, spec, placement, run_dir)
+                tasks.start_soon(self._refill_later, spec, placement, run_dir)
                 yield sandbox
 
     async def _adopt(
         self, spec: SandboxSpec, placement: Placement, run_dir: Path, stack: AsyncExitStack
     ) -> Sandbox | None:
         """A warm sandbox with the run's own contents in it, entered on `stack`; None if none fits."""
-        image_id = (await examine(spec, with_image=True)).image_id
+        image_id = await image_id_of(spec)
         try:
             shape = shape_of(spec, placement, run_dir, image_id=image_id)
         except OSError:
@@ -140,6 +141,10 @@ class Pool:
     def _of(self, shape: Shape) -> list[SandboxDirectory]:
         return [each for each in list_directories(self._folder) if each.name.startswith(shape.key)]
 
+    async def _refill_later(self, spec: SandboxSpec, placement: Placement, run_dir: Path) -> None:
+        await anyio.sleep(_REFILL_AFTER_S)
+        await self.refill(spec, placement, run_dir)
+
     async def refill(self, spec: SandboxSpec, placement: Placement, run_dir: Path) -> int:
         """Start missing sandboxes of a run's shape and end those of another shape for the same request; return how many.
 
@@ -147,7 +152,7 @@ class Pool:
         """
         started = 0
         try:
-            image_id = (await examine(spec, with_image=True)).image_id
+            image_id = await image_id_of(spec)
             shape = shape_of(spec, placement, run_dir, image_id=image_id)
             await self.sweep()
             for directory in list_directories(self._folder):
@@ -279,11 +284,10 @@ async def _uploaded(
         return None
     launch = Launch(state.sandbox_id, spec, placement, guest_arguments())
     try:
-        volume = await get_backend(state.facts.backend).adopt_volume(launch)
+        volume = await WarmVolume.open(directory, state)
         return await stack.enter_async_context(uploaded_to(volume, launch))
     except InfrastructureFault as exc:
-        await end_sandbox(directory)
-        raise SandboxError(f"the volume of sandbox {state.sandbox_id} cannot be taken over: {exc}") from exc
+        raise SandboxError(f"the volume of sandbox {state.sandbox_id} cannot be used: {exc}") from exc
 
 
 @asynccontextmanager
@@ -304,7 +308,8 @@ async def _adopted(
         await stream.send(frames.encode_frame(ADOPT))
     except (OSError, *LOST) as exc:
         raise SandboxError(f"no supervisor answers in {str(directory.path)!r}: {exc}") from exc
-    fence = WarmFence(stream, directory, state)
+    volume = upload.volume if upload is not None and isinstance(upload.volume, WarmVolume) else None
+    fence = WarmFence(stream, directory, state, volume)
     if upload is not None:
         fence.facts = replace(fence.facts, notes=(*fence.facts.notes, *upload.notes))
     sandbox = Sandbox(
@@ -336,30 +341,29 @@ async def drain_pool(workspaces_in: Path) -> None:
 class WarmFence(SupervisedFence):
     """A fence that a warm sandbox's supervisor holds; the run that adopted it talks to the guest directly."""
 
+    def __init__(
+        self,
+        stream: ByteStream,
+        directory: SandboxDirectory,
+        state: SupervisorState,
+        volume: WarmVolume | None,
+    ) -> None:
+        super().__init__(stream, directory, state)
+        self._volume = volume
+
     async def kill(self) -> str | None:
-        """Close the connection and wait until everything inside is dead and the supervisor gone.
+        """Close the connection and wait until everything inside is dead; the supervisor is then gone, too.
+
+        It stays where it has a volume, until that is removed.
 
         Raises:
             InfrastructureFault: The supervisor does not end.
         """
         await super().kill()
-        if await self._has_ended():
-            return None
-        with suppress(ProcessLookupError):
-            os.kill(self.state.pid, signal.SIGKILL)  # no process inside survives the supervisor
-        if not await self._has_ended():
-            raise InfrastructureFault(
-                f"sandbox {self.state.sandbox_id} does not end: its supervisor, process {self.state.pid}, lives on"
-            )
-        await get_backend(self.facts.backend).remove_leftovers(frozenset({self.state.sandbox_id}))
+        if self._volume is not None:
+            return await self._volume.sandbox_end()
+        await ensure_exit(self.directory, self.state)
         return None
-
-    async def _has_ended(self) -> bool:
-        with anyio.move_on_after(_END_S):
-            while self.directory.is_alive():  # noqa: ASYNC110 -- another process's lock gives no event
-                await anyio.sleep(_STEP_S)
-            return True
-        return False
 
     async def usage(self) -> Usage:
         """Usage as the fence reports it to the supervisor."""

@@ -5,6 +5,7 @@ because only it can query the usage of the fence. When it ends, or the run leave
 """
 
 import json
+import math
 import os
 import signal
 import time
@@ -13,18 +14,19 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
-from anyio.abc import SocketStream
+from anyio.abc import SocketStream, UNIXSocketStream
 
 from ringfence.config.paths import state_dir
 from ringfence.descriptor_stream import DescriptorStream, descriptor_stream
 from ringfence.errors import RingfenceError
-from ringfence.sandbox.base import Backend, EndReason, Fence, Launch
+from ringfence.sandbox.base import Backend, EndReason, Fence, Launch, Volume
 from ringfence.sandbox.guest import frames
 from ringfence.sandbox.policy import Surroundings, check_spec
 from ringfence.sandbox.pool.counts import count
+from ringfence.sandbox.pool.volume import serve_volume
 from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.protocol.session import GuestSession
 from ringfence.sandbox.registry import choose_backend
@@ -35,6 +37,7 @@ from ringfence.sandbox.supervisor.connection import (
     LOST,
     RESPONSE,
     USAGE,
+    VOLUME,
     may_connect,
     peer_uid,
 )
@@ -67,23 +70,19 @@ async def _supervise(order: Mapping[str, Any], directory: SandboxDirectory) -> N
     check_spec(spec, Surroundings(Path.home().resolve(), state_dir().resolve()))
     backend, why = await choose_backend(spec)
     launch = Launch(sandbox_id, spec, placement, guest_arguments())
-    if placement.upload == "none":
-        await _serve(backend, launch, why, directory, order["max_age_s"])
-        return
-    volume, is_adopted = await backend.make_volume(launch), False
+    volume = None if placement.upload == "none" else await backend.make_volume(launch)
     try:
-        started = replace(launch, volume=volume)
-        is_adopted = await _serve(backend, started, why, directory, order["max_age_s"])
+        await _serve(backend, replace(launch, volume=volume), why, directory, order["max_age_s"])
     finally:
-        if not is_adopted:  # else the run has taken over the volume, too, and downloads what is in it
+        if volume is not None:
             with anyio.move_on_after(_KILL_S, shield=True):
                 await volume.remove()
 
 
 async def _serve(
     backend: Backend, launch: Launch, why: str, directory: SandboxDirectory, max_age_s: float
-) -> bool:
-    """Start the sandbox, and serve it until it ends or reaches its age limit; return whether a run has adopted it."""
+) -> None:
+    """Start the sandbox, and serve it until the run that has taken it leaves, or it reaches its age limit."""
     sandbox_id, spec, placement = launch.sandbox_id, launch.spec, launch.placement
     fence = await backend.start(launch)
     try:
@@ -99,7 +98,7 @@ async def _serve(
             directory_inside=str(placement.workspace or fence.facts.home),
             workspace=None if placement.workspace is None else str(placement.workspace),
         )
-        return await _WarmSandbox(directory, state, fence, hello).serve(max_age_s)
+        await _WarmSandbox(directory, state, fence, hello, launch.volume).serve(max_age_s)
     finally:
         with anyio.move_on_after(_KILL_S, shield=True):
             await fence.kill()
@@ -119,21 +118,30 @@ class _WarmSandbox:
     """A sandbox that waits for a run, and then belongs to it."""
 
     def __init__(
-        self, directory: SandboxDirectory, state: SupervisorState, fence: Fence, hello: bytes
+        self,
+        directory: SandboxDirectory,
+        state: SupervisorState,
+        fence: Fence,
+        hello: bytes,
+        volume: Volume | None,
     ) -> None:
         self._directory = directory
         self._state = state
         self._fence = fence
         self._hello = hello
+        self._volume = volume
         self._run: DescriptorStream | None = None
         self._adopted = anyio.Event()
+        self._waiting = anyio.CancelScope()
         self._serving = anyio.CancelScope()
+        self._is_volume_used = False
+        self._dead = anyio.Event()
+        self._left: str | None = None
 
-    async def serve(self, max_age_s: float) -> bool:
+    async def serve(self, max_age_s: float) -> None:
         """Wait for a run, and serve it until either side ends; give up after `max_age_s` without a run.
 
-        Returns:
-            Whether a run has adopted it.
+        A run that uses the volume is served until it leaves that, too, as it downloads the workspace afterwards.
         """
         listener = await self._directory.listen()
         self._directory.write_state(self._state)  # from now on a run may adopt it
@@ -141,17 +149,23 @@ class _WarmSandbox:
             async with listener, anyio.create_task_group() as tasks:
                 tasks.start_soon(listener.serve, self._respond)
                 tasks.start_soon(self._follow_signals)
-                with anyio.move_on_after(max_age_s):
+                self._waiting.deadline = anyio.current_time() + max_age_s
+                with self._waiting:
                     await self._wait_for_run()
                 if self._run is not None:
                     async with self._run:
                         await self._pass_bytes(self._run)
+                if self._is_volume_used:
+                    self._left = await self._fence.kill()
+                    self._dead.set()
+                    await anyio.sleep_forever()
                 self._serving.cancel()
-        return self._adopted.is_set()
 
     async def _wait_for_run(self) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_guest)
+            if self._volume is not None:
+                tasks.start_soon(self._volume.keep_alive)
             await self._adopted.wait()
             tasks.cancel_scope.cancel()
 
@@ -178,15 +192,30 @@ class _WarmSandbox:
                 elif kind == USAGE:
                     usage = json.dumps(asdict(await self._fence.usage()))
                     await client.send(frames.encode_frame(RESPONSE, 0, usage.encode()))
+                elif kind == VOLUME and self._volume is not None and not self._is_volume_used:
+                    await self._lend(self._volume, cast("UNIXSocketStream", client))
                 elif kind == END:
                     self._serving.cancel()
+
+    async def _lend(self, volume: Volume, run: UNIXSocketStream) -> None:
+        """Let a run fill and read the volume; the sandbox ends when it leaves."""
+        self._is_volume_used = True
+        self._waiting.deadline = math.inf
+        try:
+            await serve_volume(run, volume, self._end_of_sandbox)
+        finally:
+            self._serving.cancel()
+
+    async def _end_of_sandbox(self) -> str | None:
+        await self._dead.wait()
+        return self._left
 
     # --- the run that has adopted the sandbox
 
     async def _pass_bytes(self, run: DescriptorStream) -> None:
         """Greet the run in the guest's name, then forward bytes both ways until either end is gone."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._pass_to_guest, run)
+            tasks.start_soon(self._pass_to_guest, run, tasks.cancel_scope)
             with suppress(*LOST):
                 await run.send(self._hello)
                 while data := await self._receive():
@@ -194,8 +223,8 @@ class _WarmSandbox:
                 await self._note_end()
             tasks.cancel_scope.cancel()
 
-    async def _pass_to_guest(self, run: DescriptorStream) -> None:
-        """Forward bytes from the run to the guest, and end when the run leaves."""
+    async def _pass_to_guest(self, run: DescriptorStream, passing: anyio.CancelScope) -> None:
+        """Forward bytes from the run to the guest, and end the forwarding when the run leaves."""
         with suppress(*LOST):
             while True:
                 data = await run.receive(_CHUNK)
@@ -203,7 +232,7 @@ class _WarmSandbox:
                     await self._fence.stream.send(data)
                 except LOST:
                     return  # the guest is gone, and the other direction notices it, too
-        self._serving.cancel()
+        passing.cancel()
 
     async def _receive(self) -> bytes:
         """Return the guest's next bytes; empty if it has ended, in whatever way."""

@@ -4,6 +4,7 @@ The socket is a fence whose guest the supervisor has started, so that an attache
 """
 
 import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,9 +14,18 @@ import anyio
 from anyio.abc import ByteStream
 
 from ringfence.descriptor_stream import DescriptorStream
-from ringfence.errors import DeathReason, ExitCode, PolicyRefused, SandboxDied, SandboxStartFailed, UsageError
+from ringfence.errors import (
+    DeathReason,
+    ExitCode,
+    InfrastructureFault,
+    PolicyRefused,
+    SandboxDied,
+    SandboxStartFailed,
+    UsageError,
+)
 from ringfence.sandbox.base import EndReason, Fence, Placement
 from ringfence.sandbox.guest import frames
+from ringfence.sandbox.registry import get_backend
 from ringfence.sandbox.sandbox import Sandbox
 from ringfence.sandbox.supervisor.connection import (
     CHANGE_EGRESS,
@@ -30,6 +40,8 @@ from ringfence.sandbox.supervisor.directory import SandboxDirectory, SupervisorS
 _END_S = 60.0
 _RESPONSE_S = 60.0
 _STEP_S = 0.01
+_EXIT_S = 15.0
+_EXIT_STEP_S = 0.002
 
 
 class SupervisedFence(Fence):
@@ -141,6 +153,31 @@ async def end_sandbox(directory: SandboxDirectory) -> bool:
             await anyio.sleep(_STEP_S)
         return True
     return not directory.is_alive()
+
+
+async def ensure_exit(directory: SandboxDirectory, state: SupervisorState) -> None:
+    """Wait until a supervisor has exited, which ends its sandbox once nobody is connected; kill one that does not.
+
+    Raises:
+        InfrastructureFault: It cannot be killed.
+    """
+    if await _has_exited(directory):
+        return
+    with suppress(ProcessLookupError):
+        os.kill(state.pid, signal.SIGKILL)  # no process inside survives the supervisor
+    if not await _has_exited(directory):
+        raise InfrastructureFault(
+            f"sandbox {state.sandbox_id} does not end: its supervisor, process {state.pid}, lives on"
+        )
+    await get_backend(state.facts.backend).remove_leftovers(frozenset({state.sandbox_id}))
+
+
+async def _has_exited(directory: SandboxDirectory) -> bool:
+    with anyio.move_on_after(_EXIT_S):
+        while directory.is_alive():  # noqa: ASYNC110 -- another process's lock gives no event
+            await anyio.sleep(_EXIT_STEP_S)
+        return True
+    return False
 
 
 async def change_egress(directory: SandboxDirectory, *, action: str, rule: str) -> None:

@@ -16,6 +16,8 @@ END, ADOPT, USAGE, CHANGE_EGRESS, FORWARD_PORT = 96, 97, 98, 99, 100
 change which hosts can be reached from inside; forward a port to the host."""
 RESPONSE = 101
 """Supervisor to client, on channel 0: the result of the last two requests."""
+VOLUME = 102
+"""Client to supervisor, on channel 0: use this connection for the volume of the sandbox (`pool.volume`)."""
 
 _READ = 256 * 1024
 _LARGEST_FRAME = 8 * 1024**2

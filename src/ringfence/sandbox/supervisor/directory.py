@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
-from anyio.abc import SocketListener
+from anyio.abc import SocketListener, UNIXSocketStream
 
 from ringfence.config.paths import make_private_dir, replace_state_file, state_dir
 from ringfence.descriptor_stream import DescriptorStream, descriptor_stream
@@ -190,8 +190,16 @@ class SandboxDirectory:
         Raises:
             OSError: No supervisor listens.
         """
+        return descriptor_stream(await self.connect_socket())
+
+    async def connect_socket(self) -> UNIXSocketStream:
+        """Connect to the supervisor by a socket that can pass descriptors.
+
+        Raises:
+            OSError: No supervisor listens.
+        """
         with short_path(self.path / "socket") as path, anyio.fail_after(_PATIENCE_S):
-            return descriptor_stream(await anyio.connect_unix(path))
+            return await anyio.connect_unix(path)
 
     # --- the state
 
