@@ -263,6 +263,49 @@ def test_a_bottomless_tree_does_not_stop_a_download(place: Path) -> None:
     assert max(len(name) for name in found) <= 4096
 
 
+def test_a_deep_tree_is_downloaded(place: Path) -> None:
+    """A tree as deep as paths may be long is downloaded, where fewer files may be open at once by default."""
+    here = os.open(place / TOP, os.O_RDONLY)
+    depth = 1900
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        os.chown("d", OTHER_UID if os.geteuid() == 0 else -1, -1, dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    done = run("get", place, TOP)
+    subprocess.run(["rm", "-rf", "--", place / TOP / "d"], check=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(b"ustar") >= depth
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("is_linked", [False, True], ids=["files", "hard links"])
+def test_a_directory_of_many_entries_is_downloaded(place: Path, is_linked: bool) -> None:
+    """Neither a directory with very many entries, nor very many hard links, take more memory than the pod gives."""
+    count, top = 120_000, place / TOP
+    inside = os.open(top, os.O_RDONLY)
+    for number in range(count):
+        os.close(os.open(f"{number}", os.O_CREAT, dir_fd=inside))
+        if is_linked:
+            os.link(f"{number}", f"{number}-again", src_dir_fd=inside, dst_dir_fd=inside)
+    os.close(inside)
+    report = place / "peak"
+    words = [*command("get", place, TOP, after=_PEAK)]
+    with report.open("wb") as said, subprocess.Popen(words, stdout=subprocess.PIPE, stderr=said) as process:
+        assert process.stdout is not None
+        size = 0
+        while data := process.stdout.read(1 << 20):
+            size += len(data)
+    shutil.rmtree(top)
+    owned_directory(top)
+    assert process.returncode == 0
+    assert size > 512 * count * (2 if is_linked else 1)
+    assert int(report.read_text()) < (56 if is_linked else 24) * 1024
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["get", "receive"])
 def test_many_files_take_no_memory(place: Path, tmp_path: Path, name: str) -> None:
