@@ -155,8 +155,7 @@ def _files(asked: HardenedContainer) -> dict[str, Any]:
         **_secured(asked),
         "command": [*INTERPRETER, program("receive"), CARRIED],
         "env": [{"name": "LD_PRELOAD", "value": ""}],
-        "stdin": bool(mounts),
-        "stdinOnce": bool(mounts),
+        **({"stdin": True, "stdinOnce": True} if mounts else {}),
         "resources": {"limits": _FILES_LIMITS, "requests": _RESERVED},
         "volumeMounts": mounts,
     }
