@@ -40,6 +40,8 @@ _BROKEN = frozenset(
         "ContainerCannotRun",
     }
 )
+_OF_THE_RUNTIME = frozenset({"StartError", "ContainerCannotRun"})
+"""Ends with a message of the runtime's; with any other it is the text of a file that the agent can write."""
 _NO_PYTHON = "the guest needs python3 (3.9 or newer) in the image"
 
 
@@ -79,7 +81,7 @@ def end_of(pod: Mapping[str, Any]) -> EndReason | None:
         return (
             EndReason("node_lost", "its node does not answer") if status.get("phase") == "Unknown" else None
         )
-    said = shown(str(ended.get("message") or ""))
+    said = shown(str(ended.get("message") or "")) if ended.get("reason") in _OF_THE_RUNTIME else ""
     is_deleted = bool((pod.get("metadata") or {}).get("deletionTimestamp"))
     if is_deleted and ended.get("reason") != "OOMKilled":
         return EndReason("killed", "its pod was deleted from outside")
