@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
@@ -39,15 +39,25 @@ Machine: {machine}.
 _COLUMNS = """| what | promised | measured | beside it, in the same run | kept |
 |---|---|---|---|---|
 """
-_HARNESSES = """
-## Beside evaluation harnesses
+_SECTIONS = {
+    "kubernetes": """## On Kubernetes
+
+Measured by `python -m benchmarks kubernetes`: pods on one node of Kubernetes 1.20.2 with containerd that runs on this
+machine, beside bare pods and `kubectl exec`, in turn.
+
+Machine: {machine}.
+
+""",
+    "harnesses": """## Beside evaluation harnesses
 
 Measured by `python -m benchmarks harnesses`: ringfence's sandboxes as harnesses use them (bubblewrap, with the default
 limits), and the harnesses' own Docker environments, in turn. Memory is PSS, with the processes of engine and shims.
 
 Machine: {machine}.
 
-"""
+""",
+}
+"""The groups that have a section of their own, which is kept while they are not measured."""
 
 
 # Containers first: what holding many takes is this process's memory, to which the others' clients would count.
@@ -78,22 +88,31 @@ def main() -> int:
     if unknown:
         print(f"unknown: {', '.join(unknown)}; known: {', '.join(_GROUPS)}", file=sys.stderr)
         return 2
-    apart = list(_measured("harnesses")) if "harnesses" in wanted else []
-    rows = [row for name in wanted if name != "harnesses" for row in _measured(name)]
-    if apart or not sys.argv[1:]:
-        _write(rows if not sys.argv[1:] else None, apart)
-    return 0 if all(row.is_kept for row in (*rows, *apart)) else 1
+    measured = {name: list(_measured(name)) for name in wanted}
+    rows = [row for name in wanted if name not in _SECTIONS for row in measured[name]]
+    sections = {name: measured[name] for name in _SECTIONS if measured.get(name)}
+    if sections or not sys.argv[1:]:
+        _write(None if sys.argv[1:] else rows, sections)
+    return 0 if all(row.is_kept for found in measured.values() for row in found) else 1
 
 
-def _write(rows: Sequence[Row] | None, apart: Sequence[Row]) -> None:
-    """Write the page's table and its section of harnesses; what was not measured stays as it is."""
-    table, heading, section = _TARGET.read_text().partition(_HARNESSES.splitlines(keepends=True)[1])
+def _write(rows: Sequence[Row] | None, sections: Mapping[str, Sequence[Row]]) -> None:
+    """Write the page's table and its sections; what was not measured stays as it is."""
+    table, *kept = _TARGET.read_text().split("\n## ")
     if rows is not None:
-        table = _HEAD.format(machine=machine()) + _COLUMNS + "".join(map(_line, rows)) + "\n"
-    kept = heading + section
-    if apart:
-        kept = _HARNESSES.format(machine=machine()).lstrip("\n") + _COLUMNS + "".join(map(_line, apart))
-    _TARGET.write_text((table.rstrip("\n") + "\n\n" + kept).rstrip("\n") + "\n")
+        table = _HEAD.format(machine=machine()) + _table(rows)
+    parts = [table]
+    for name, head in _SECTIONS.items():
+        title = head.partition("\n")[0].removeprefix("## ")
+        if name in sections:
+            parts.append(head.format(machine=machine()) + _table(sections[name]))
+        else:
+            parts += [f"## {each}" for each in kept if each.startswith(f"{title}\n")]
+    _TARGET.write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n")
+
+
+def _table(rows: Sequence[Row]) -> str:
+    return _COLUMNS + "".join(map(_line, rows))
 
 
 def _measured(name: str) -> Sequence[Row]:

@@ -8,6 +8,8 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,10 +18,10 @@ from tests.sandbox.workspace.runs import prepare
 
 from benchmarks.claim import Row, p50_p99
 from ringfence.config.paths import make_private_dir
-from ringfence.sandbox import Sandbox, SandboxSpec
+from ringfence.sandbox import Placement, Sandbox, SandboxSpec
 from ringfence.sandbox.pool.pool import Pool, PoolSize
+from ringfence.sandbox.spec import WorkspaceMode
 from ringfence.sandbox.workspace.open import RESERVED_ID
-from ringfence.sandbox.workspace.run import RunWorkspace
 
 _ROUNDS = 20
 _FILES = 500
@@ -27,13 +29,20 @@ _READY_S = 60.0
 
 
 async def measure() -> list[Row]:
-    """All rows of this file. State and workspace are in a directory of their own."""
+    """All rows of this file."""
+    with state_of_its_own() as folder:
+        return await _measure(folder)
+
+
+@contextmanager
+def state_of_its_own() -> Iterator[Path]:
+    """A directory whose `state` is the state directory meanwhile."""
     with tempfile.TemporaryDirectory(prefix="ringfence-bench-") as name:
         Path(name).chmod(0o711)
         before = os.environ.get("RINGFENCE_STATE_DIR")
         os.environ["RINGFENCE_STATE_DIR"] = str(make_private_dir(Path(name, "state")))
         try:
-            return await _measure(Path(name))
+            yield Path(name)
         finally:
             os.environ.pop("RINGFENCE_STATE_DIR")
             if before is not None:
@@ -41,21 +50,21 @@ async def measure() -> list[Row]:
 
 
 async def _measure(folder: Path) -> list[Row]:
-    workspace = _project(folder / "workspace")
+    workspace = small_project(folder / "workspace", files=_FILES)
     spec = SandboxSpec(backend="bubblewrap", workspace=workspace)
     pool = Pool(folder / "state" / "pool", PoolSize(1, 600.0))
     warm, cold, weights = [], [], []
     for _ in range(_ROUNDS):
-        made = await _prepared(workspace, folder / "state")
+        run_dir, placement = await prepared(workspace, folder / "state")
         began = time.perf_counter()
-        async with Sandbox.start(spec, placement=made.placement, sandbox_id=uuid4().hex[:12]) as sandbox:
+        async with Sandbox.start(spec, placement=placement, sandbox_id=uuid4().hex[:12]) as sandbox:
             cold.append((time.perf_counter() - began) * 1e3)
             assert (await sandbox.run(["true"])).ok
-        await pool.refill(spec, made.placement, made.run_dir)
-        weights.append(await _ready(pool))
-        made = await _prepared(workspace, folder / "state")
+        await pool.refill(spec, placement, run_dir)
+        weights.append(await await_ready(pool))
+        run_dir, placement = await prepared(workspace, folder / "state")
         began = time.perf_counter()
-        async with pool.opened(spec, made.placement, made.run_dir, sandbox_id=uuid4().hex[:12]) as sandbox:
+        async with pool.opened(spec, placement, run_dir, sandbox_id=uuid4().hex[:12]) as sandbox:
             warm.append((time.perf_counter() - began) * 1e3)
             assert (await sandbox.run(["true"])).ok
         await pool.drain()
@@ -76,10 +85,10 @@ async def _measure(folder: Path) -> list[Row]:
     ]
 
 
-def _project(workspace: Path) -> Path:
+def small_project(workspace: Path, *, files: int) -> Path:
     """A small project under git, of whoever may lend it to a sandbox."""
     workspace.mkdir()
-    for number in range(_FILES):
+    for number in range(files):
         (workspace / f"file-{number}.txt").write_text(f"{number}\n" * 20)
     (workspace / ".envrc").write_text("export A=1\n")
     identity = ["-c", "user.name=b", "-c", "user.email=b@b"]
@@ -91,13 +100,16 @@ def _project(workspace: Path) -> Path:
     return workspace
 
 
-async def _prepared(workspace: Path, state: Path) -> RunWorkspace:
+async def prepared(workspace: Path, state: Path, *, unseen: str | None = None) -> tuple[Path, Placement]:
+    """The directory of a run, and where its workspace is: a clone where an engine does not see it."""
     run = f"2026-01-01T00-00-00-{uuid4().hex[:8]}"
     run_dir = make_private_dir(state / "runs" / run)
-    return await prepare(workspace, None, run=run, run_dir=run_dir, state=state)
+    mode: WorkspaceMode | None = "clone" if unseen else None
+    made = await prepare(workspace, mode, run=run, run_dir=run_dir, state=state, unseen=unseen)
+    return run_dir, made.placement
 
 
-async def _ready(pool: Pool) -> float:
+async def await_ready(pool: Pool) -> float:
     """Wait until one waits; returns what its supervisor weighs, in MiB."""
     with anyio.fail_after(_READY_S):
         while True:
