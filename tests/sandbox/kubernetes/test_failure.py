@@ -71,6 +71,7 @@ ALL = {**PODS, **BY_HAND}
         ("node-busy", ["context deadline exceeded"], False),
         ("deadline", ["its time was up"], True),
         ("exited", ["code 3"], True),
+        ("ended-early", ["'files' ended at once", "exit code 1", "python3"], True),
         ("oom", ["memory limit"], True),
         ("hostile", ["\\x1b[2J", "\\u202e"], True),
         ("evicted", ["exceeds the limit"], True),

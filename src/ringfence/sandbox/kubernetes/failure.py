@@ -105,6 +105,14 @@ def start_problem(pod: Mapping[str, Any]) -> StartProblem | None:
         return StartProblem(
             str(end) if end else shown(str(status.get("message") or "the pod has ended")), is_final=True
         )
+    for one in status.get("containerStatuses") or ():
+        ended = (one.get("state") or {}).get("terminated")
+        if ended is not None:
+            return StartProblem(
+                f"container {shown(str(one.get('name')))!r} ended at once ({shown(str(ended.get('reason')))}, exit code "
+                f"{int(ended.get('exitCode') or 0)}); {_NO_PYTHON}",
+                is_final=True,
+            )
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             said = shown(str(condition.get("message") or condition.get("reason")))
