@@ -3,12 +3,10 @@
 Asked of the cluster by `SelfSubjectAccessReview`, one for each permission, as `kubectl auth can-i` does.
 """
 
-import json
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
 
 import anyio
+import yaml  # type: ignore[import-untyped]  # its stubs are another package
 
 from ringfence.errors import RingfenceError
 from ringfence.frozen import frozen
@@ -18,7 +16,11 @@ from ringfence.sandbox.kubernetes.cluster_error import ClusterError, shown
 from ringfence.sandbox.kubernetes.manifest import POLICY_NAME, policy_fault
 
 _NETWORKING = "networking.k8s.io"
+_RBAC = "rbac.authorization.k8s.io"
 _ROLE = "ringfence-sandboxes"
+_PLACEHOLDER = "NAME of your user, or system:serviceaccount:NAMESPACE:NAME"
+_ONE_LINE = 1 << 30
+"""A width at which no line is folded."""
 _REVIEWS_AT_ONCE = 8
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """Asks for an object without its contents: those of a secret are none of our business."""
@@ -78,7 +80,7 @@ async def examine_access(cluster: Cluster, image_pull_secrets: tuple[str, ...] =
     for name in image_pull_secrets:
         facts[f"image pull secret {name}"] = await _secret(cluster, name)
     missing = tuple(str(one) for one in NEEDED if not allowed[one])
-    return AccessReport(facts, missing, role(cluster.namespace, await _subject(cluster)))
+    return AccessReport(facts, missing, role(cluster.namespace, await _user_name(cluster)))
 
 
 async def _is_allowed(cluster: Cluster, permission: Permission) -> bool:
@@ -122,7 +124,7 @@ async def _secret(cluster: Cluster, name: str) -> str:
     return "is there"
 
 
-async def _subject(cluster: Cluster) -> str | None:
+async def _user_name(cluster: Cluster) -> str | None:
     """The name of this user; None where the server cannot tell (before 1.28)."""
     group = "authentication.k8s.io/v1"
     review = {"apiVersion": group, "kind": "SelfSubjectReview"}
@@ -141,42 +143,32 @@ def role(namespace: str, subject: str | None = None) -> str:
         namespace: Where sandboxes are made.
         subject: The name of the user or service account; None leaves a place to fill in.
     """
-    return "\n".join([*_role_lines(namespace), "---", *_binding_lines(namespace, subject)])
-
-
-def _role_lines(namespace: str) -> Iterator[str]:
-    yield from _head("Role", namespace)
-    yield "rules:"
-    rules: dict[tuple[str, str], list[str]] = {}
+    verbs: dict[tuple[str, str], list[str]] = {}
     for one in (*NEEDED, *OPTIONAL):
-        rules.setdefault((one.group, one.resource), []).append(one.verb)
-    for (group, resource), verbs in rules.items():
-        yield f'  - apiGroups: ["{group}"]'
-        yield f'    resources: ["{resource}"]'
-        yield f"    verbs: [{', '.join(verbs)}]"
+        verbs.setdefault((one.group, one.resource), []).append(one.verb)
+    rules = [
+        {"apiGroups": [group], "resources": [resource], "verbs": granted}
+        for (group, resource), granted in verbs.items()
+    ]
+    metadata = {"name": _ROLE, "namespace": namespace}
+    role_ref = {"apiGroup": _RBAC, "kind": "Role", "name": _ROLE}
+    subjects = [_subject_entry(subject or _PLACEHOLDER)]
+    objects = (
+        {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": rules},
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": role_ref,
+            "subjects": subjects,
+        },
+    )
+    return str(yaml.safe_dump_all(objects, sort_keys=False, default_flow_style=None, width=_ONE_LINE))
 
 
-def _binding_lines(namespace: str, subject: str | None) -> Iterator[str]:
-    yield from _head("RoleBinding", namespace)
-    yield f"roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: {_ROLE}}}"
-    yield "subjects:"
-    kind, fields = _subject_of(subject)
-    yield f"  - kind: {kind}"
-    yield from (f"    {key}: {value}" for key, value in fields.items())
-
-
-def _head(kind: str, namespace: str) -> tuple[str, ...]:
-    metadata = f"metadata: {{name: {_ROLE}, namespace: {namespace}}}"
-    return ("apiVersion: rbac.authorization.k8s.io/v1", f"kind: {kind}", metadata)
-
-
-def _subject_of(subject: str | None) -> tuple[str, Mapping[str, Any]]:
-    parts = (subject or "").split(":")
+def _subject_entry(name: str) -> dict[str, str]:
+    """The entry of a RoleBinding for a user, whose name says if it is a service account."""
+    parts = name.split(":")
     if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4:
-        return "ServiceAccount", {"namespace": json.dumps(parts[2]), "name": json.dumps(parts[3])}
-    if subject is None:
-        return "User", {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "name": "NAME  # of your user; for a service account: kind, namespace and name of it",
-        }
-    return "User", {"apiGroup": "rbac.authorization.k8s.io", "name": json.dumps(subject)}
+        return {"kind": "ServiceAccount", "namespace": parts[2], "name": parts[3]}
+    return {"kind": "User", "apiGroup": _RBAC, "name": name}
