@@ -26,7 +26,6 @@ IMAGE_NAMES = "localhost/ringfence/"
 """Prefix of the names of our own images. `localhost` is not a registry, so no one else can publish such an image."""
 
 _LIFE_S = 7 * 86_400.0
-"""Lifetime of a sandbox without a time to live, for when it cannot be determined whether its holder lives."""
 _GRACE_S = 60.0
 _FILE = "instance"
 
@@ -71,8 +70,17 @@ def labels_for(
         SANDBOX: sandbox_id,
         RUN: run_id or "",
         HOLDER: holder_of(os.getpid()),
-        EXPIRES: str(int(time.time() + (_LIFE_S if ttl_s is None else ttl_s + _GRACE_S))),
+        EXPIRES: str(int(time.time() + lifetime_s(ttl_s))),
     }
+
+
+def lifetime_s(ttl_s: float | None) -> float:
+    """The time after which a sandbox is over even if nobody can tell whether its holder lives.
+
+    Args:
+        ttl_s: Its time to live, after which its guest ends it; None: it has none.
+    """
+    return _LIFE_S if ttl_s is None else ttl_s + _GRACE_S
 
 
 def holder_of(pid: int) -> str:

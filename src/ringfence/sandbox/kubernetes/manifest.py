@@ -14,7 +14,7 @@ from ringfence.config.kubernetes import KubernetesPods
 from ringfence.errors import PolicyRefused
 from ringfence.sandbox.base import Launch
 from ringfence.sandbox.container.hardened_container import ContainerMount, HardenedContainer
-from ringfence.sandbox.container.labels import EXPIRES, HOLDER, container_name
+from ringfence.sandbox.container.labels import EXPIRES, HOLDER, container_name, lifetime_s
 from ringfence.sandbox.kubernetes.inside import program
 from ringfence.sandbox.tar.stream import TOP
 
@@ -28,13 +28,11 @@ _WORKSPACE_VOLUME = "workspace"
 _ARCHITECTURE = {"kubernetes.io/arch": "amd64"}  # that of the guest's system call filter
 _LARGEST_UPLOAD = 16 * 1024**3
 _ANNOTATIONS = (HOLDER, EXPIRES)  # their values may have characters that a label's may not
-_NO_SERVER = "127.0.0.1"
-"""The name server in a pod's resolv.conf, which must name one."""
+_LOOPBACK = "127.0.0.1"
 _GRACE_S = 1
-_LIFE_S = 7 * 86_400
-_TTL_GRACE_S = 60
 _RESERVED = {"cpu": "50m", "memory": "64Mi"}
 _FILES_LIMITS = {"cpu": "1", "memory": "256Mi"}
+_POD_OFF = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "enableServiceLinks")
 _TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io"  # noqa: S105 -- a path
 
 
@@ -47,7 +45,7 @@ def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods)
     """The pod of a launch.
 
     Raises:
-        PolicyRefused: A host directory is to be mounted, be it the workspace.
+        PolicyRefused: A directory of this machine would have to be mounted.
     """
     if launch.spec.mounts:
         raise PolicyRefused(
@@ -61,7 +59,6 @@ def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods)
             rule="mount-unseen",
         )
     labels = {key: value for key, value in asked.labels.items() if key not in _ANNOTATIONS}
-    ttl_s = launch.spec.ttl_s
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -74,18 +71,12 @@ def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods)
         "spec": {
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "hostNetwork": False,
-            "hostPID": False,
-            "hostIPC": False,
-            "shareProcessNamespace": False,
+            **dict.fromkeys(_POD_OFF, False),
             "hostname": asked.hostname,
-            "hostAliases": [{"ip": _NO_SERVER, "hostnames": list(names)}]
-            if (names := launch.spec.host_names())
-            else [],
+            "hostAliases": list(_host_aliases(launch.spec.host_names())),
             "dnsPolicy": "None",
-            "dnsConfig": {"nameservers": [_NO_SERVER]},
-            "activeDeadlineSeconds": _LIFE_S if ttl_s is None else int(ttl_s) + _TTL_GRACE_S,
+            "dnsConfig": {"nameservers": [_LOOPBACK]},  # one is required; none listens there
+            "activeDeadlineSeconds": int(lifetime_s(launch.spec.ttl_s)),
             "terminationGracePeriodSeconds": _GRACE_S,
             "securityContext": {
                 "runAsNonRoot": True,
@@ -104,13 +95,19 @@ def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods)
 
 
 def _owners(namespace: str | None) -> Iterator[dict[str, Any]]:
-    """The own pod, where this process runs in one: the cluster removes what it owns with it.
+    """Yield the pod that this process runs in, if any: when it is gone, the cluster removes the pods that it owns.
 
-    An owner in another namespace counts as gone, so that the cluster would remove the new pod at once.
+    It owns pods of its own namespace only: the cluster takes an owner in another one for gone, and would remove the new
+    pod at once.
     """
     name, uid = os.environ.get("POD_NAME"), os.environ.get("POD_UID")
     if name and uid and namespace in (None, os.environ.get("POD_NAMESPACE")):
         yield {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "blockOwnerDeletion": False}
+
+
+def _host_aliases(names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    if names:
+        yield {"ip": _LOOPBACK, "hostnames": list(names)}
 
 
 def _guest(asked: HardenedContainer, settings: KubernetesPods) -> dict[str, Any]:
@@ -130,7 +127,10 @@ def _guest(asked: HardenedContainer, settings: KubernetesPods) -> dict[str, Any]
                 {"name": f"memory-{number}", "mountPath": one.target}
                 for number, one in enumerate(asked.memory)
             ),
-            *(_mounted(number, one) for number, one in enumerate(asked.mounts)),
+            *(
+                {"name": _volume_name(number, one), "mountPath": one.target, "readOnly": one.read_only}
+                for number, one in enumerate(asked.mounts)
+            ),
             *(
                 {"name": f"claim-{number}", "mountPath": one.target, "readOnly": True}
                 for number, one in enumerate(settings.claims)
@@ -139,9 +139,8 @@ def _guest(asked: HardenedContainer, settings: KubernetesPods) -> dict[str, Any]
     }
 
 
-def _mounted(number: int, mount: ContainerMount) -> dict[str, Any]:
-    name = f"empty-{number}" if mount.source is None else _WORKSPACE_VOLUME
-    return {"name": name, "mountPath": mount.target, "readOnly": mount.read_only}
+def _volume_name(number: int, mount: ContainerMount) -> str:
+    return f"empty-{number}" if mount.source is None else _WORKSPACE_VOLUME
 
 
 def _files(asked: HardenedContainer) -> dict[str, Any]:
@@ -180,13 +179,11 @@ def _volumes(asked: HardenedContainer, settings: KubernetesPods, disk_bytes: int
         size = {"medium": "Memory", "sizeLimit": str(memory.size_bytes)}
         yield {"name": f"memory-{number}", "emptyDir": size}
     for number, mount in enumerate(asked.mounts):
-        name = f"empty-{number}" if mount.source is None else _WORKSPACE_VOLUME
         size = {"medium": "Memory", "sizeLimit": "1Mi"}
-        if (
-            mount.source is not None
-        ):  # beyond it the node evicts the pod; the watchdog of the guest ends it before
+        if mount.source is not None:
+            # Beyond it the node evicts the pod; the watchdog of the guest ends it before.
             size = {"sizeLimit": str(disk_bytes + _LARGEST_UPLOAD)}
-        yield {"name": name, "emptyDir": size}
+        yield {"name": _volume_name(number, mount), "emptyDir": size}
     for number, claim in enumerate(settings.claims):
         yield {
             "name": f"claim-{number}",
@@ -218,7 +215,6 @@ def policy_fault(found: Mapping[str, Any]) -> str | None:
 
 # --- reading back: an admission controller may change a pod
 
-_POD_OFF = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "enableServiceLinks")
 _POD_SAME = (
     "restartPolicy",
     "dnsPolicy",
@@ -268,7 +264,7 @@ _SUFFIXES = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15
 
 
 def mismatches(asked: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[str]:
-    """Describe where the pod that the cluster made is less safe than, or of other parts than, the one asked for."""
+    """Yield each way in which the pod that the cluster made differs from the one asked for, and may be less safe."""
     for kind in ("labels", "annotations"):
         found = made["metadata"].get(kind) or {}
         for key, value in asked["metadata"][kind].items():
