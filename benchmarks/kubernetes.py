@@ -5,18 +5,16 @@ KUBECONFIG=/tmp/ringfence-kubernetes/kubeconfig python -m benchmarks kubernetes
 """
 
 import io
-import json
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
 import anyio
-from anyio import to_thread
 
 from benchmarks.claim import Row, p50_p99
 from benchmarks.pool import await_ready, prepared, small_project, state_of_its_own
@@ -26,6 +24,7 @@ from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.sandbox.kubernetes.backend import KubernetesBackend
 from ringfence.sandbox.kubernetes.cluster import Cluster, open_cluster
 from ringfence.sandbox.kubernetes.failure import is_running
+from ringfence.sandbox.kubernetes.manifest import pod_name
 from ringfence.sandbox.pool.pool import Pool, PoolSize
 from ringfence.sandbox.protocol.loader import guest_arguments
 from ringfence.sandbox.tar.pack import pack_workspace
@@ -61,10 +60,11 @@ async def _bare_pod(cluster: Cluster) -> AsyncIterator[str]:
     spec = {"containers": [container], "terminationGracePeriodSeconds": 0, "restartPolicy": "Never"}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
     await cluster.call("create a pod", "POST", cluster.path("pods"), body=body)
-    async for pod in cluster.follow_pod(name):
-        if is_running(pod):
-            break
     try:
+        async with aclosing(cluster.follow_pod(name)) as states:
+            async for pod in states:
+                if is_running(pod):
+                    break
         yield name
     finally:
         await cluster.call("delete a pod", "DELETE", cluster.path("pods", name))
@@ -171,7 +171,7 @@ async def _upload() -> Row:
 
 async def _crowd() -> Row:
     """Fifty pods at once: started, used and removed; none is left."""
-    done = []
+    done: list[str] = []
 
     async def use() -> None:
         async with Sandbox.open(_spec(memory="256m", cpus=0.2)) as sandbox:
@@ -184,9 +184,10 @@ async def _crowd() -> Row:
             tasks.start_soon(use)
     took = time.perf_counter() - began
     left = _CROWD
-    with anyio.move_on_after(_GONE_S):  # nodes confirm the end of a pod later than that of its processes
-        while left := await to_thread.run_sync(_pods_left, frozenset(done)):  # noqa: ASYNC110 -- another client
-            await anyio.sleep(1)
+    async with await open_cluster() as cluster:
+        with anyio.move_on_after(_GONE_S):  # nodes confirm the end of a pod later than that of its processes
+            while left := await _pods_left(cluster, done):  # noqa: ASYNC110 -- nothing reports it
+                await anyio.sleep(1)
     return Row(
         f"{_CROWD} pods at once: started, used, removed",
         "none left",
@@ -196,11 +197,8 @@ async def _crowd() -> Row:
     )
 
 
-def _pods_left(ids: frozenset[str]) -> int:
-    async def count() -> int:
-        async with await open_cluster() as cluster:
-            found = await cluster.call("list pods", "GET", cluster.path("pods"))
-        names = json.dumps([pod["metadata"]["name"] for pod in found["items"]])
-        return sum(each in names for each in ids)
-
-    return anyio.run(count)
+async def _pods_left(cluster: Cluster, ids: list[str]) -> int:
+    """How many pods of these sandboxes there still are."""
+    found = await cluster.call("list pods", "GET", cluster.path("pods"))
+    names = {pod["metadata"]["name"] for pod in found["items"]}
+    return sum(pod_name(each) in names for each in ids)

@@ -11,8 +11,8 @@
 #
 # Its state is in KUBERNETES_STATE (default: /tmp/ringfence-kubernetes); the administrator's kubeconfig is `kubeconfig` there.
 # `up` alone works as an ordinary user, and several may run at once in different directories. A node needs root. It has a
-# network and mounts of its own, and a cgroup. It enforces the NetworkPolicies that deny everything, but not in namespaces
-# whose names begin with `open-`, as clusters do whose network plugin ignores policies. Its kubelet sets sysctls of the machine, which `down` puts back. A second
+# network and mounts of its own, and a cgroup. It enforces NetworkPolicies that deny everything, except in namespaces named
+# `open-...`, as where a plugin ignores policies. Its kubelet sets sysctls of the machine, which `down` puts back. A second
 # node runs beside it with another number in KUBERNETES_NODE (1 to 9), which its other commands read in its directory.
 set -euo pipefail
 

@@ -28,7 +28,7 @@ _CONNECT_S = 10.0
 _WATCH_S = 300
 """Time after which the server ends a watch, which is then begun again."""
 _BODY_BYTES = 8 * 1024**2
-_MESSAGE_BYTES = 4 * 1024**2
+_RECEIVED_MESSAGE_BYTES = 4 * 1024**2
 _REFUSAL_BYTES = 64 * 1024
 _CLOSE_S = 1.0
 _PLUGIN_FAULTS = (ConfigError, OSError, ValueError, KeyError, TypeError)
@@ -74,7 +74,7 @@ class Cluster:
 
     @property
     def name(self) -> str:
-        """The cluster and the namespace, for messages."""
+        """The cluster, for messages."""
         return f"the cluster of context {self.context!r} ({self.server})"
 
     async def __aenter__(self) -> Self:
@@ -182,7 +182,7 @@ class Cluster:
     async def follow_pod(self, name: str) -> AsyncGenerator[Mapping[str, Any]]:
         """Yield a pod as it is, and whenever it has changed; end when it is deleted.
 
-        To be closed by who does not follow it to its end (`contextlib.aclosing`): it holds a connection.
+        It holds a connection: a caller that does not follow it to its end closes it (`contextlib.aclosing`).
 
         Where a watch cannot be read, the pod is looked up twice a second.
 
@@ -289,7 +289,7 @@ class Cluster:
             params=params,
             headers={"Authorization": self._authorization} if self._authorization else {},
             protocols=PROTOCOLS,
-            max_msg_size=_MESSAGE_BYTES,
+            max_msg_size=_RECEIVED_MESSAGE_BYTES,
             timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
         )
 

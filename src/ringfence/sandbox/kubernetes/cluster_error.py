@@ -47,7 +47,7 @@ def shown(text: str) -> str:
 
 
 def refusal(doing: str, status: int, body: bytes, *, name: str, namespace: str) -> RingfenceError:
-    """The error for a response that is none of success.
+    """Return the error for a response that reports a failure.
 
     Args:
         doing: The operation that failed.

@@ -24,7 +24,7 @@ PROTOCOLS = (_V5, "v4.channel.k8s.io")
 _STDIN, _STDOUT, _STDERR, _ERROR = range(4)
 _TO_STDIN = bytes((_STDIN,))
 _CLOSE_STDIN = bytes((255, _STDIN))
-_MESSAGE_BYTES = 128 * 1024
+_SENT_MESSAGE_BYTES = 128 * 1024
 """Larger messages are not faster, and what is sent after one waits until all of it has left."""
 _READ = 64 * 1024
 _LAST_WORDS = 4096
@@ -160,8 +160,8 @@ class PodStream(ByteStream):
         if self._is_closed:
             raise anyio.ClosedResourceError
         view = memoryview(item)
-        for start in range(0, len(view), _MESSAGE_BYTES):
-            await self._send(_TO_STDIN + view[start : start + _MESSAGE_BYTES])
+        for start in range(0, len(view), _SENT_MESSAGE_BYTES):
+            await self._send(_TO_STDIN + view[start : start + _SENT_MESSAGE_BYTES])
 
     async def _send(self, message: bytes) -> None:
         try:
