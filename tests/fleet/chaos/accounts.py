@@ -18,6 +18,7 @@ from tests.leftovers import engines_below, instances_below, processes_below, thi
 
 from ringfence.fleet.store.tables import ATTEMPTS, JOBS
 from ringfence.job.state import JobState
+from ringfence.sandbox.container.labels import INSTANCE
 
 _TERMINAL = frozenset(state.value for state in JobState if state.is_terminal)
 _AGAIN = frozenset({"infrastructure", "interrupted", "sandbox_start"})
@@ -132,3 +133,17 @@ def left_behind(crew: FleetFiles) -> list[str]:
         ]
     views = crew.state / "workspaces"
     return left + ([f"view: {path.name}" for path in views.iterdir()] if views.is_dir() else [])
+
+
+def pods_of(crew: FleetFiles) -> list[str]:
+    """Return the fleet's pods in the namespace of the kubeconfig, but for those that are being deleted."""
+    listed = subprocess.run(
+        ["kubectl", "get", "pods", "-l", INSTANCE, "-o", "json"], check=True, capture_output=True
+    )
+    mine = instances_below(crew.home)
+    metadata = (pod["metadata"] for pod in json.loads(listed.stdout)["items"])
+    return [
+        str(one["name"])
+        for one in metadata
+        if one["labels"][INSTANCE] in mine and "deletionTimestamp" not in one
+    ]

@@ -5,8 +5,10 @@ printed: the same seed causes the same faults in the same order, at about the sa
 """
 
 import argparse
+import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -62,6 +64,7 @@ class Storm:
             *[self._kill_worker] * 4,
             *[self._kill_sandbox] * 5,
             self._remove_container,
+            self._delete_pod,
             *[self._stop_worker] * 2,
             *[self._kill_daemon] * 2,
             self._stop_postgres,
@@ -148,6 +151,14 @@ class Storm:
             name = str(self.random.choice(rows)["Id"]) if rows else ""
             return f"container {name[:12]}" if name and await engine.remove(name) else ""
 
+    def _delete_pod(self) -> str:
+        pods = accounts.pods_of(self.crew) if self.means.pod_image is not None else []
+        if not pods:
+            return ""
+        name = self.random.choice(pods)
+        subprocess.run(["kubectl", "delete", "pod", name, "--wait=false"], check=False, capture_output=True)
+        return f"pod {name}"
+
     def _stop_postgres(self) -> str:
         seconds = self.random.choice([0.0, 1.0, 4.0, 8.0])
         self.postgres.stop()
@@ -207,6 +218,8 @@ class Storm:
         ]
         if books.locks or books.executors:
             wrong.append(f"{books.locks} advisory locks and {books.executors} executors are left")
+        if self.means.pod_image is not None:
+            wrong += [f"pod {name} is left" for name in accounts.pods_of(self.crew)]
         return wrong + accounts.own_faults(self.crew) + accounts.left_behind(self.crew)
 
     def _unfollowed(self, books: accounts.Books) -> list[str]:
@@ -250,7 +263,8 @@ def run(seconds: float, seed: int, *, log: Callable[[str], None], folder: Path |
     log(f"storm, seed {seed}, {seconds:g} s, in {home}")
     wrong = ["it broke off"]
     with cluster() as postgres, twenty.model() as addresses:
-        crew = FleetFiles(home, {**addresses, "TMPDIR": str(temporary)})
+        passed = {name: os.environ[name] for name in ("KUBECONFIG",) if name in os.environ}
+        crew = FleetFiles(home, {**addresses, **passed, "TMPDIR": str(temporary)})
         storm = Storm(crew, postgres, seed, log)
         try:
             storm.begin()

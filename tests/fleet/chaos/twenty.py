@@ -15,6 +15,7 @@ from tests.fleet.fleet_files import FleetFiles
 from tests.real_clients.clients import clients_in
 
 from ringfence.sandbox.docker.client import EngineError, open_engine
+from ringfence.sandbox.docker.image.recipe import reference
 from ringfence.sandbox.registry import get_backend
 from ringfence.testing.scripted_model import Script, in_prompt
 
@@ -35,6 +36,8 @@ class Means:
     has_sdk: bool
     image: str | None
     """The image for containers, if Docker answers."""
+    pod_image: str | None
+    """The image for pods, if KUBECONFIG names a cluster."""
 
     def lacking(self) -> list[str]:
         """Return a line for each thing that is missing."""
@@ -45,6 +48,8 @@ class Means:
             found.append("no claude-sdk: uv sync --group clients")
         if self.image is None:
             found.append("no containers: TEST_CONTAINER_IMAGE is not set, or Docker does not answer")
+        if self.pod_image is None:
+            found.append("no pods: KUBECONFIG names no cluster")
         return found
 
     def runtimes(self) -> list[str]:
@@ -64,6 +69,7 @@ def look() -> Means:
         found["codex"].program if found else None,
         find_spec("claude_agent_sdk") is not None,
         anyio.run(_image),
+        reference("base") if os.environ.get("KUBECONFIG") else None,
     )
 
 
@@ -157,6 +163,13 @@ def configuration(crew: FleetFiles, url: str, means: Means, *, is_busy: bool = T
     if means.image is not None:
         for number in (_AGENTS - 1, _AGENTS - 5):
             agents[f"a{number}"]["sandbox"] = {"mode": "clone", "backend": "docker", "image": means.image}
+    if means.pod_image is not None:
+        for number in (_AGENTS - 6, _AGENTS - 7):
+            agents[f"a{number}"]["sandbox"] = {
+                "mode": "clone",
+                "backend": "kubernetes",
+                "image": means.pod_image,
+            }
     return {
         "fleet": {
             "name": "storm",
