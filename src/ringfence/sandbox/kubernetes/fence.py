@@ -9,7 +9,7 @@ from ringfence.errors import RingfenceError
 from ringfence.sandbox.base import EndReason, Facts, Fence
 from ringfence.sandbox.container.hardened_container import SILENCE_LIMIT_S
 from ringfence.sandbox.kubernetes.cluster import Cluster
-from ringfence.sandbox.kubernetes.cluster_error import ClusterError, shown
+from ringfence.sandbox.kubernetes.cluster_error import ClusterError
 from ringfence.sandbox.kubernetes.failure import end_of
 from ringfence.sandbox.kubernetes.pod_stream import PodStream
 from ringfence.sandbox.kubernetes.volume import delete_pod
@@ -36,19 +36,19 @@ class PodFence(Fence):
     async def wait(self) -> EndReason:
         """Wait until the guest has ended, or nothing is known of it any more."""
         if self._is_killed:
-            return EndReason("killed", "it was closed", self._stderr())
+            return EndReason("killed", "it was closed", self.stream.last_words)
         broken = self._broken()
         try:
             with anyio.move_on_after(None if broken is None else _REPORT_S):
                 end = await self._reported_end()
                 if end is not None:
-                    return replace(end, stderr=self._stderr())
+                    return replace(end, stderr=self.stream.last_words)
                 broken = None
         except RingfenceError as exc:
             return EndReason("engine", f"the cluster is gone: {exc}")
         if broken is not None:
-            return EndReason("engine", f"{broken}; a stream is not opened again", self._stderr())
-        return EndReason("killed", "its pod was deleted from outside", self._stderr())
+            return EndReason("engine", f"{broken}; a stream is not opened again", self.stream.last_words)
+        return EndReason("killed", "its pod was deleted from outside", self.stream.last_words)
 
     async def _reported_end(self, *, is_certain: bool = False) -> EndReason | None:
         """Wait until the cluster reports that the guest has ended; None if the pod is deleted before.
@@ -67,9 +67,6 @@ class PodFence(Fence):
         """Why the stream broke, if it did not end by itself; the guest may live, and cannot be reached any more."""
         end = self.stream.end
         return end.detail if end is not None and end.kind in ("lost", "protocol") else None
-
-    def _stderr(self) -> str:
-        return shown(self.stream.stderr.decode("utf-8", "replace").strip())
 
     async def kill(self) -> str | None:
         """Close the stream, which ends the guest and with it all in its container; see that it has ended."""

@@ -5,7 +5,6 @@ A NetworkPolicy is only a request: a cluster whose network plugin does not enfor
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -62,17 +61,14 @@ async def inspect(cluster: Cluster, pod: Mapping[str, Any]) -> Inspection:
 async def _probe(cluster: Cluster, pod: str, targets: list[tuple[str, str, int, str]]) -> Inspection:
     doing = "look from inside whether the pod's network is closed"
     argv = (*INTERPRETER, program("probe"), json.dumps(targets), str(_WAIT_S))
-    output = b""
     with anyio.move_on_after(_PROBE_S):
         async with await cluster.open_stream(doing, pod, FILES, argv=argv) as stream:
-            with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
-                while len(output) < _ANSWER_BYTES:
-                    output += await stream.receive()
+            output = await stream.receive_all(_ANSWER_BYTES)
         try:
             found = json.loads(output)
             environment = {str(name): str(value) for name, value in found["environment"].items()}
             return Inspection(tuple(shown(str(each)) for each in found["answered"]), environment)
         except (ValueError, KeyError, TypeError, AttributeError):
-            said = shown(stream.stderr.decode("utf-8", "replace") or str(stream.status))
+            said = stream.last_words or shown(str(stream.status))
             raise SandboxStartFailed(f"could not {doing}: {said}") from None
     raise SandboxStartFailed(f"could not {doing} within {_PROBE_S:g} s")

@@ -93,6 +93,19 @@ class PodStream(ByteStream):
         taken, self._rest = self._rest[:max_bytes], self._rest[max_bytes:]
         return bytes(taken)
 
+    async def receive_all(self, limit_bytes: int) -> bytes:
+        """Receive stdout until the stream ends in whatever way, or at least `limit_bytes` have come."""
+        received = b""
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            while len(received) < limit_bytes:
+                received += await self.receive()
+        return received
+
+    @property
+    def last_words(self) -> str:
+        """The end of stderr, as it can be shown."""
+        return shown(self.stderr.decode("utf-8", "replace").strip())
+
     async def _receive_message(self) -> None:
         try:
             message = await self._socket.receive(timeout=self._keep_alive_s)

@@ -70,7 +70,7 @@ class PodVolume(Volume):
                         await stream.send(data)
                 if self.has_waited:  # here, as the program unpacks meanwhile
                     await check_unchanged(self.cluster, self.name, self.spec)
-                answer = await _read_all(stream, limit_bytes=len(_DONE))
+                answer = await stream.receive_all(len(_DONE))
         if answer != _DONE:
             raise InfrastructureFault(f"could not {doing}: {_said(stream)}")
 
@@ -123,14 +123,6 @@ def _bounded(doing: str) -> Iterator[None]:
         raise InfrastructureFault(f"could not {doing} within {_TRANSFER_S:g} s") from exc
     except anyio.BrokenResourceError as exc:
         raise InfrastructureFault(f"could not {doing}: the connection broke") from exc
-
-
-async def _read_all(stream: PodStream, *, limit_bytes: int) -> bytes:
-    answer = b""
-    with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
-        while len(answer) < limit_bytes:
-            answer += await stream.receive(limit_bytes - len(answer))
-    return answer
 
 
 def _said(stream: PodStream) -> str:
