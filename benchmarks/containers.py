@@ -18,6 +18,7 @@ from pathlib import Path
 import anyio
 
 from benchmarks.claim import Row, p50_p99
+from ringfence.errors import RingfenceError
 from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.docker.backend import DockerBackend
 from ringfence.sandbox.docker.client import Engine, EngineError, open_engine
@@ -52,14 +53,14 @@ async def measure(image: str) -> list[Row]:
 async def measure_if_there() -> list[Row]:
     """All rows, where there is an engine with an image; else none, and why not is printed."""
     image = reference("base")
-    lacking = await DockerBackend().unavailable(SandboxSpec(image=image))
+    lacking: RingfenceError | None = await DockerBackend().unavailable(SandboxSpec(image=image))
     if lacking is None:
         try:
             async with await open_engine() as engine:
                 await engine.image(image)
             return await measure(image)
         except EngineError as exc:
-            lacking = str(exc)
+            lacking = exc
     print(f"containers are not measured: {lacking}", file=sys.stderr)
     return []
 

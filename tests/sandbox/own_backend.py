@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import ByteStream, Process
 
-from ringfence.errors import InfrastructureFault, LimitReached
+from ringfence.errors import InfrastructureFault, LimitReached, RingfenceError, SandboxStartFailed
 from ringfence.process import start_process
 from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Traits, Volume
 from ringfence.sandbox.bubblewrap.bwrap import find_bwrap
@@ -94,9 +94,9 @@ class OwnBackend(Backend):
         unenforced=dict.fromkeys(("memory", "cpus", "pids"), "nothing is limited"),
     )
 
-    async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:
+    async def unavailable(self, spec: SandboxSpec | None = None) -> RingfenceError | None:
         """Only bwrap is needed, which mounts the volume."""
-        return None if find_bwrap() else "there is no bwrap"
+        return None if find_bwrap() else SandboxStartFailed("there is no bwrap")
 
     async def make_volume(self, launch: Launch) -> OwnVolume:
         """Make an empty directory."""

@@ -155,7 +155,8 @@ async def _reach(backend: "Backend", spec: "SandboxSpec") -> dict[str, Any]:
     except RingfenceError as exc:
         return _unopened(backend.name, reason=str(exc))
     if access is None:
-        return _unopened(backend.name, reason=await backend.unavailable())
+        lacking = await backend.unavailable()
+        return _unopened(backend.name, reason=None if lacking is None else str(lacking))
     reason = None
     if access.missing:
         reason = (

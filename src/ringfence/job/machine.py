@@ -22,8 +22,10 @@ async def describe_machine() -> dict[str, Any]:
     for name in backend_names():
         backend = get_backend(name)
         if backend.traits.is_fence:
-            reason = await backend.unavailable()
-            backends.append({"name": name, "usable": reason is None, "reason": reason})
+            lacking = await backend.unavailable()
+            backends.append(
+                {"name": name, "usable": lacking is None, "reason": None if lacking is None else str(lacking)}
+            )
     return {
         "machine": machine_name(),
         "bwrap": f"{'.'.join(map(str, bwrap.version))} ({bwrap.origin})" if bwrap else None,

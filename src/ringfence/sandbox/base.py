@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal
 import anyio
 from anyio.abc import ByteStream
 
-from ringfence.errors import DeathReason, SandboxStartFailed
+from ringfence.errors import DeathReason, RingfenceError, SandboxStartFailed
 from ringfence.frozen import frozen
 
 if TYPE_CHECKING:
@@ -265,11 +265,14 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    async def unavailable(self, spec: "SandboxSpec | None" = None) -> str | None:
-        """Why this backend cannot be used on this machine and what to install; None if it can.
+    async def unavailable(self, spec: "SandboxSpec | None" = None) -> RingfenceError | None:
+        """Why this backend cannot be used on this machine, with what to install or mend; None if it can.
 
         Args:
             spec: For what, where that matters: which engine, which image.
+
+        Returns:
+            The error, which is not raised: its class says what is to be mended, such as a file or a credential.
         """
 
     async def examine(self, spec: "SandboxSpec") -> Traits:  # noqa: ARG002 -- for others

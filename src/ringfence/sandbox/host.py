@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+from ringfence.errors import RingfenceError
 from ringfence.sandbox.base import Backend, Facts, Fence, Launch, Traits
 from ringfence.sandbox.process_fence import ProcessFence
 from ringfence.sandbox.spec import SandboxSpec
@@ -21,7 +22,7 @@ class HostBackend(Backend):
         unenforced=dict.fromkeys(("memory", "cpus", "pids"), "the host backend has no fence"),
     )
 
-    async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:  # noqa: ARG002 -- for all alike
+    async def unavailable(self, spec: SandboxSpec | None = None) -> RingfenceError | None:  # noqa: ARG002 -- for all alike
         """Return None, as the host is always available."""
         return None
 

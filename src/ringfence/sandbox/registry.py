@@ -3,7 +3,13 @@
 import importlib
 from contextlib import suppress
 
-from ringfence.errors import RingfenceError, SandboxStartFailed, UsageError
+from ringfence.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    RingfenceError,
+    SandboxStartFailed,
+    UsageError,
+)
 from ringfence.sandbox.base import Backend, Traits
 from ringfence.sandbox.enforcement import refusal
 from ringfence.sandbox.spec import SandboxSpec
@@ -19,6 +25,8 @@ _BACKENDS = {
 _AUTO = ("bubblewrap", "docker")
 _AUTO_WITH_IMAGE = ("docker",)
 _UNFENCED = "host"
+_MENDED_ELSEWHERE = (ConfigurationError, AuthenticationFailed)
+"""Why a backend cannot be used that is not mended on this machine; each has an exit code of its own."""
 
 
 def backend_names() -> tuple[str, ...]:
@@ -98,12 +106,18 @@ async def choose_backend(spec: SandboxSpec) -> tuple[Backend, str]:
     Raises:
         SandboxStartFailed: No backend can be used on this machine; the text says what each one lacks.
         UsageError: There is none of that name.
+        ConfigurationError: A file that a named backend reads is wrong.
+        AuthenticationFailed: A named backend's service does not accept the credentials.
     """
     if spec.backend != "auto":
         backend = get_backend(spec.backend)
         lacking = await backend.unavailable(spec)
+        if isinstance(lacking, _MENDED_ELSEWHERE):
+            raise lacking
         if lacking is not None:
-            raise SandboxStartFailed(f"sandbox backend {spec.backend!r} cannot be used: {lacking}")
+            raise SandboxStartFailed(
+                f"sandbox backend {spec.backend!r} cannot be used: {lacking}"
+            ) from lacking
         return backend, "named"
     reasons = []
     for name in _candidates(spec):

