@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sandbox.kubernetes.api_server import TOKEN, kubeconfig
+from tests.sandbox.kubernetes.api_server import TOKEN, ApiServer, kubeconfig
 
 from ringfence.errors import ExitCode, RingfenceError
+from ringfence.sandbox import Sandbox, SandboxSpec
 from ringfence.sandbox.kubernetes.cluster import open_cluster
 
 _CA = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCm5vCi0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K"
@@ -27,12 +28,14 @@ async def _error(context: str | None = None) -> RingfenceError:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        pytest.param("", ["empty"], id="empty"),
+        pytest.param("", ["no contexts"], id="empty"),
         pytest.param("hello", ["no mapping"], id="a word"),
         pytest.param(f"users:\n- token: {TOKEN}: {TOKEN}\n", [":2", "mapping values"], id="not YAML"),
         pytest.param("\x00", ["no kubeconfig"], id="control character"),
         pytest.param("a: *b", ["no kubeconfig"], id="alias of nothing"),
-        pytest.param("contexts: []\nusers: []", ["'clusters'"], id="no clusters"),
+        pytest.param("clusters: []\nusers:", ["no contexts"], id="no contexts"),
+        pytest.param("current-context: gone", ["'gone'", "--engine"], id="a context that is not there"),
+        pytest.param("current-context: gone\ncontexts: 7", ["no kubeconfig"], id="a number of contexts"),
         pytest.param("clusters: 7\ncontexts: []", ["no kubeconfig"], id="a number"),
         pytest.param("clusters: [{name: a}]\ncontexts: []", ["'cluster'"], id="no cluster in one"),
         pytest.param("clusters: [x]\ncontexts: []", ["no kubeconfig"], id="a word for a cluster"),
@@ -161,3 +164,102 @@ async def test_a_context_may_have_no_user(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("KUBECONFIG", str(file))
     async with await open_cluster() as cluster:
         assert cluster.server == "http://127.0.0.1:9"
+
+
+def _write(file: Path, **lists: Any) -> str:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({name.replace("_", "-"): value for name, value in lists.items()}))
+    return str(file)
+
+
+async def test_several_files_are_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api_server: ApiServer
+) -> None:
+    """As for kubectl: a context of one, its cluster of another, its user of a third; the first of a name wins whole."""
+    api_server.tokens = {TOKEN}
+    server = f"http://127.0.0.1:{api_server.port}"
+    wrong = {"name": "u", "user": {"token": "of another", "client-certificate": "/nowhere"}}
+    (tmp_path / "u").mkdir()
+    (tmp_path / "u/token").write_text(TOKEN)
+    (tmp_path / "token").write_text("of another")
+    empty = tmp_path / "empty"
+    empty.touch()
+    files = [
+        str(empty),
+        _write(tmp_path / "x/k", contexts=[{"name": "dev", "context": {"cluster": "c", "user": "u"}}]),
+        _write(
+            tmp_path / "u/k", users=[{"name": "u", "user": {"tokenFile": "token"}}], current_context="dev"
+        ),
+        _write(tmp_path / "c/k", clusters=[{"name": "c", "cluster": {"server": server}}], users=[wrong]),
+        _write(
+            tmp_path / "last",
+            current_context="other",
+            contexts=[{"name": name, "context": {"cluster": "d", "user": "u"}} for name in ("dev", "other")],
+            clusters=[{"name": name, "cluster": {"server": "http://127.0.0.1:9"}} for name in ("c", "d")],
+        ),
+    ]
+    monkeypatch.setenv("KUBECONFIG", ":".join(files))
+    async with await open_cluster() as cluster:
+        assert (cluster.context, cluster.server) == ("dev", server)
+        await cluster.call("reach it", "GET", "/version")
+    async with await open_cluster("other") as cluster:
+        assert cluster.server == "http://127.0.0.1:9"
+
+
+async def test_a_certificate_and_a_plugin_are_sought_beside_their_own_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not beside the file that has the context, nor in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    context = {"name": "dev", "context": {"cluster": "c", "user": "u"}}
+    cluster = {"name": "c", "cluster": {"server": "https://127.0.0.1:9"}}
+    first = _write(tmp_path / "k", contexts=[context], clusters=[cluster], current_context="dev")
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "bin/plugin"}
+    _write(tmp_path / "u/k", users=[{"name": "u", "user": {"exec": plugin}}])
+    monkeypatch.setenv("KUBECONFIG", f"{first}:u/k")
+    async with await open_cluster() as opened:
+        with pytest.raises(RingfenceError, match=f"{tmp_path}/u/bin/plugin"):
+            await opened.call("reach it", "GET", "/version")
+    _write(tmp_path / "u/k", users=[{"name": "u", "user": {"client-certificate": "a", "client-key": "b"}}])
+    (tmp_path / "u/a").write_text("no certificate")
+    (tmp_path / "u/b").write_text("no key")
+    assert "No such file" not in str(await _error())
+
+
+async def test_a_name_that_no_file_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The context that names it is in the text, with its own file."""
+    context = {"name": "dev", "context": {"cluster": "c", "user": "u"}}
+    files = [_write(tmp_path / "b"), _write(tmp_path / "a", contexts=[context], current_context="dev")]
+    monkeypatch.setenv("KUBECONFIG", ":".join(files))
+    error = await _error()
+    assert error.exit_code == ExitCode.CONFIGURATION
+    assert str(error) == f"{files[1]}: context 'dev' names 'c', which no kubeconfig has"
+
+
+@pytest.mark.parametrize(
+    ("spec", "user", "content", "code"),
+    [
+        pytest.param({"engine": "prod"}, None, None, ExitCode.SANDBOX_START, id="no such context"),
+        pytest.param({}, None, "hello", ExitCode.CONFIGURATION, id="no kubeconfig"),
+        pytest.param({}, {"token": "expired"}, None, ExitCode.AUTHENTICATION, id="expired login"),
+    ],
+)
+async def test_a_sandbox_that_cannot_be_opened_has_the_error_of_its_cause(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    api_server: ApiServer,
+    spec: dict[str, Any],
+    user: dict[str, Any] | None,
+    content: str | None,
+    code: ExitCode,
+) -> None:
+    """Where a file or a login is to be mended, and not what was asked for, the exit code says which."""
+    api_server.tokens = {TOKEN}
+    file = kubeconfig(tmp_path / "k", f"http://127.0.0.1:{api_server.port}", user)
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    with pytest.raises(RingfenceError) as raised:
+        async with Sandbox.open(SandboxSpec(backend="kubernetes", image="example.com/x:1", **spec)):
+            pass
+    assert raised.value.exit_code == code, raised.value

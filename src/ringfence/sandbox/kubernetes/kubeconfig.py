@@ -1,20 +1,25 @@
-"""Finds the cluster to use and its credentials: a kubeconfig's context, or the service account of the own pod."""
+"""Finds the cluster to use and its credentials: a kubeconfig's context, or the service account of the own pod.
+
+Several files of `KUBECONFIG` are one, as for kubectl: a context, cluster or user is that of the first file that has one
+of its name, taken whole, and its relative paths begin at that file.
+"""
 
 import base64
 import json
 import os
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lightkube.core.exceptions
 import msgspec
 import yaml  # type: ignore[import-untyped]  # its stubs are another package
 from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
-from lightkube.config.models import NameValue, User
+from lightkube.config.models import Cluster, NameValue, User
 
 from ringfence.errors import ConfigurationError, UsageError
+from ringfence.frozen import frozen
 from ringfence.sandbox.kubernetes.cluster_error import shown
 
 _EXEC_VERSION = "client.authentication.k8s.io/v1"
@@ -31,6 +36,17 @@ _UNKNOWN = {
 """What lightkube would ignore, and what to do instead."""
 
 
+@frozen
+class _File:
+    path: Path
+    document: Mapping[str, Any]
+    config: KubeConfig
+
+    def absolute(self, path: str | None) -> str | None:
+        """A path in this file, which is relative to its directory."""
+        return path and str(self.path.absolute().parent / path)
+
+
 def find_cluster(context: str | None) -> SingleConfig:
     """Return the cluster of a kubeconfig's context.
 
@@ -40,31 +56,38 @@ def find_cluster(context: str | None) -> SingleConfig:
 
     Raises:
         UsageError: No kubeconfig has the context, or there is nothing to choose from.
-        ConfigurationError: A kubeconfig cannot be read.
+        ConfigurationError: A kubeconfig cannot be read, or its current context does not exist.
     """
-    files = [file for file in _kubeconfigs() if file.is_file()]
-    documents = {file: _read(file) for file in files}
-    configs = {file: _parse(file, document) for file, document in documents.items()}
-    for file, config in configs.items():
-        name = context or config.current_context
-        if name is not None and name in config.contexts:
-            return _chosen(file, documents[file], config, name)
-    known = sorted({name for config in configs.values() for name in config.contexts})
-    if context is not None:
-        raise UsageError(
-            f"no kubeconfig has the context {context!r}; "
-            + (f"known: {_listed(known)}" if known else f"none was found in {_places()}")
-        )
-    if not files and Path(SERVICE_ACCOUNT, "token").is_file():
+    files = [_read(path) for path in _kubeconfigs() if path.is_file()]
+    if context is None and not files and Path(SERVICE_ACCOUNT, "token").is_file():
         return _in_cluster()
-    raise UsageError(
-        f"no cluster is chosen: {_places()} "
-        + (
-            f"has no current context; name one with --engine: {_listed(known)}"
-            if known
-            else "does not exist; set KUBECONFIG"
+    naming = next((file for file in files if file.config.current_context), None)
+    name = context or (naming.config.current_context if naming else None)
+    home = _first(files, "contexts", name)
+    if home is not None and name is not None:
+        return _chosen(files, home, name)
+    names = sorted({name for file in files for name in file.config.contexts})
+    known = f"known: {_listed(names)}" if names else f"none was found in {_places()}"
+    if context is not None:
+        raise UsageError(f"no kubeconfig has the context {context!r}; {known}")
+    if naming is not None:
+        raise ConfigurationError(
+            f"no kubeconfig has its current-context {name!r}; name another with --engine; {known}",
+            file=naming.path,
         )
+    if not files:
+        raise UsageError(f"no cluster is chosen: {_places()} does not exist; set KUBECONFIG")
+    if not names:
+        raise ConfigurationError(f"{_places()} has no contexts; name another file in KUBECONFIG")
+    raise UsageError(
+        f"no cluster is chosen: {_places()} has no current context; name one with --engine: {_listed(names)}"
     )
+
+
+def _first(
+    files: Sequence[_File], kind: Literal["contexts", "clusters", "users"], name: str | None
+) -> _File | None:
+    return next((file for file in files if name in getattr(file.config, kind)), None)
 
 
 def _kubeconfigs() -> list[Path]:
@@ -82,70 +105,93 @@ def _listed(names: list[str]) -> str:
     return shown(", ".join(names[:_MOST_NAMES])) + (", ..." if len(names) > _MOST_NAMES else "")
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(path: Path) -> _File:
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as exc:
-        raise ConfigurationError(f"it is no kubeconfig: {shown(str(exc))}", file=file) from exc
+        raise ConfigurationError(f"it is no kubeconfig: {shown(str(exc))}", file=path) from exc
     except yaml.YAMLError as exc:
         # Its text repeats the line, in which there may be a token.
         mark, said = getattr(exc, "problem_mark", None), getattr(exc, "problem", None) or "it is not YAML"
         line = None if mark is None else mark.line + 1
-        raise ConfigurationError(f"it is no kubeconfig: {shown(said)}", file=file, line=line) from None
-    if not isinstance(document, dict):
-        raise ConfigurationError("it is no kubeconfig: it is empty, or no mapping", file=file)
-    return document
-
-
-def _parse(file: Path, document: Mapping[str, Any]) -> KubeConfig:
+        raise ConfigurationError(f"it is no kubeconfig: {shown(said)}", file=path, line=line) from None
+    if not isinstance(document, dict | None):
+        raise ConfigurationError("it is no kubeconfig: it is no mapping", file=path)
+    # A file of several may be empty, or have only some of the lists.
+    document = {**(document or {})}
+    document |= {kind: document.get(kind) or [] for kind in ("clusters", "contexts", "users")}
     try:
-        return KubeConfig.from_dict(dict(document), fname=file)
+        return _File(path, document, KubeConfig.from_dict(document, fname=path))
     except KeyError as exc:
-        raise ConfigurationError(f"it is no kubeconfig: it has no {exc.args[0]!r}", file=file) from exc
+        raise ConfigurationError(f"it is no kubeconfig: it has no {exc.args[0]!r}", file=path) from exc
     except (msgspec.ValidationError, TypeError) as exc:
-        raise ConfigurationError(f"it is no kubeconfig: {shown(str(exc))}", file=file) from exc
+        raise ConfigurationError(f"it is no kubeconfig: {shown(str(exc))}", file=path) from exc
 
 
-def _check_fields(file: Path, kind: str, name: str | None, entries: Iterable[Mapping[str, Any]]) -> None:
+def _check_fields(file: _File, kind: str, name: str) -> None:
     """Refuse what would have no effect: a connection made otherwise, or by another user, than the file says."""
-    fields: Mapping[str, Any] = next((one[kind] for one in entries if one["name"] == name), {})
+    entries: Iterable[Mapping[str, Any]] = file.document[f"{kind}s"]
+    fields: Mapping[str, Any] = {one["name"]: one[kind] for one in entries}[name]
     for field, advice in _UNKNOWN[kind].items():
         if field in fields:
             raise ConfigurationError(
-                f"{kind} {name!r} has {field!r}, which ringfence does not support; {advice}", file=file
+                f"{kind} {name!r} has {field!r}, which ringfence does not support; {advice}", file=file.path
             )
 
 
-def _chosen(file: Path, document: Mapping[str, Any], config: KubeConfig, name: str) -> SingleConfig:
-    try:
-        chosen = config.get(name)
-    except KeyError as exc:
-        raise ConfigurationError(
-            f"context {name!r} names {exc.args[0]!r}, which it lacks", file=file
-        ) from exc
-    assert chosen is not None  # only without a name
-    _check_fields(file, "cluster", chosen.context.cluster, document["clusters"])
-    _check_fields(file, "user", chosen.context.user, document.get("users") or ())
-    user = chosen.user or User()  # the library takes none for a fault
-    if chosen.cluster.certificate_auth_data is not None:
-        _check_authority(file, name, chosen.cluster.certificate_auth_data)
+def _chosen(files: Sequence[_File], home: _File, name: str) -> SingleConfig:
+    context = home.config.contexts[name]
+    cluster = _cluster(_holder(files, home, name, "clusters", context.cluster), name, context.cluster)
+    user = User()  # the library takes none for a fault
+    if context.user:
+        user = _user(_holder(files, home, name, "users", context.user), name, context.user)
+    return SingleConfig(name, context, cluster, user, home.path)
+
+
+def _holder(
+    files: Sequence[_File], home: _File, context: str, kind: Literal["clusters", "users"], name: str
+) -> _File:
+    holder = _first(files, kind, name)
+    if holder is None:
+        which = "it lacks" if len(files) == 1 else "no kubeconfig has"
+        raise ConfigurationError(f"context {context!r} names {name!r}, which {which}", file=home.path)
+    return holder
+
+
+def _cluster(file: _File, context: str, name: str) -> Cluster:
+    _check_fields(file, "cluster", name)
+    cluster = file.config.clusters[name]
+    if cluster.certificate_auth_data is not None:
+        _check_authority(file.path, context, cluster.certificate_auth_data)
+    return msgspec.structs.replace(cluster, certificate_auth=file.absolute(cluster.certificate_auth))
+
+
+def _user(file: _File, context: str, name: str) -> User:
+    _check_fields(file, "user", name)
+    user = file.config.users[name]
     if (user.client_cert or user.client_cert_data) and not (user.client_key or user.client_key_data):
         raise ConfigurationError(
-            f"the user of context {name!r} has a client certificate without a key", file=file
+            f"the user of context {context!r} has a client certificate without a key", file=file.path
         )
-    if user.token_file is not None:
-        user = msgspec.structs.replace(user, token_file=str(chosen.abs_file(user.token_file)))
-    if user.exec is not None:
+    plugin = user.exec
+    if plugin is not None:
         # The library does not say which version it takes, and knows only those before, whose answer has the same form.
-        version = user.exec.apiVersion
+        version = plugin.apiVersion
         asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
         plugin = msgspec.structs.replace(
-            user.exec,
+            plugin,
             apiVersion=f"{_EXEC_VERSION}beta1" if version == _EXEC_VERSION else version,
-            env=[*(user.exec.env or ()), NameValue(name="KUBERNETES_EXEC_INFO", value=json.dumps(asked))],
+            env=[*(plugin.env or ()), NameValue(name="KUBERNETES_EXEC_INFO", value=json.dumps(asked))],
         )
-        user = msgspec.structs.replace(user, exec=plugin)
-    return chosen._replace(user=user)
+        if "/" in plugin.command:  # a name alone is looked up in PATH
+            plugin = msgspec.structs.replace(plugin, command=file.absolute(plugin.command))
+    return msgspec.structs.replace(
+        user,
+        exec=plugin,
+        token_file=file.absolute(user.token_file),
+        client_cert=file.absolute(user.client_cert),
+        client_key=file.absolute(user.client_key),
+    )
 
 
 def _check_authority(file: Path, name: str, data: str) -> None:
