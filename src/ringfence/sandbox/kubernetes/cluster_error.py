@@ -72,7 +72,7 @@ def refusal(doing: str, status: int, body: bytes, *, name: str, namespace: str) 
 
 def _advice(status: int, said: str, namespace: str) -> str:
     if status == 403 and "exceeded quota" in said:
-        return "ask for less with --memory or --cpus, end other sandboxes, or have the quota raised"
+        return "end other sandboxes, ask for less with --memory or --cpus, or have the quota raised"
     if "is being terminated" in said:
         return f"namespace {namespace!r} is being deleted: name another (sandbox.kubernetes.namespace)"
     if status == 404 and f'namespaces "{namespace}" not found' in said:
