@@ -284,7 +284,7 @@ class Backend(ABC):
         return self.traits
 
     async def image_id(self, spec: "SandboxSpec") -> str | None:  # noqa: ARG002 -- for others
-        """The id of the image that a spec names now; None where only the start of a sandbox tells.
+        """The id of the image that a spec names now; None if it is known only after the start of a sandbox.
 
         Raises:
             RingfenceError: There is no such image, or the engine does not answer.

@@ -71,7 +71,7 @@ async def examine(spec: SandboxSpec) -> Traits:
 
 
 async def image_id_of(spec: SandboxSpec) -> str | None:
-    """The id of the image that a spec names now; None without an image, or where only the start of a sandbox tells."""
+    """The id of the image that a spec names now; None without an image, or if it is known only after the start."""
     if spec.image is None:
         return None
     with suppress(RingfenceError):  # opening the sandbox reports it

@@ -26,7 +26,7 @@ from ringfence.sandbox.kubernetes.pod_stream import PROTOCOLS, PodStream
 _CALL_S = 30.0
 _CONNECT_S = 10.0
 _WATCH_S = 300
-"""Time after which the server ends a watch, which is then begun again."""
+"""Time after which the server ends a watch, which is then restarted."""
 _BODY_BYTES = 8 * 1024**2
 _RECEIVED_MESSAGE_BYTES = 4 * 1024**2
 _REFUSAL_BYTES = 64 * 1024
@@ -321,9 +321,11 @@ class _Refused(Exception):
 def _no_redirect() -> aiohttp.TraceConfig:
     """Refuse redirects, which aiohttp would follow: the stream, and a client certificate, would go to another server."""
 
-    async def refuse(_session: object, _context: object, told: aiohttp.TraceRequestRedirectParams) -> None:
-        told.response.close()
-        raise _Refused(told.response.status, b"it redirects to another address, which is not followed")
+    async def refuse(
+        _session: object, _context: object, redirect: aiohttp.TraceRequestRedirectParams
+    ) -> None:
+        redirect.response.close()
+        raise _Refused(redirect.response.status, b"it redirects to another address, which is not followed")
 
     found = aiohttp.TraceConfig()
     found.on_request_redirect.append(refuse)

@@ -81,7 +81,8 @@ async def check_unchanged(cluster: Cluster, name: str, spec: SandboxSpec) -> Non
     """Refuse a pod that was changed, or whose network was opened, while it waited for a run.
 
     Raises:
-        InfrastructureFault: It was, or the cluster does not tell.
+        InfrastructureFault: It was.
+        ClusterError: The cluster refuses, or cannot be reached.
     """
     pod = await cluster.call("look up the pod", "GET", cluster.path("pods", name))
     changes = list(changes_since_made(pod, str(spec.image)))

@@ -49,6 +49,7 @@ class PodVolume(Volume):
     """To the first process of `FILES`, which waits for the upload."""
     spec: SandboxSpec
     has_waited: bool = False
+    """Whether it was kept ready for a run, so that the pod may have been changed meanwhile."""
 
     async def keep_alive(self) -> None:
         """Keep the stream for the upload alive; one that is lost is noticed by the upload."""

@@ -25,6 +25,8 @@ _REQUEST_BYTES = 1024
 _REPLY_BYTES = 64 * 1024
 _FAULT_CHARS = 4096
 _OPEN_S, _END_S = 5.0, 60.0
+_TRANSFER_S = 1860.0
+"""Longer than the volumes of all backends take, which end a transfer themselves."""
 
 
 class WarmVolume(Volume):
@@ -51,14 +53,9 @@ class WarmVolume(Volume):
         except OSError as exc:
             raise InfrastructureFault(f"no supervisor answers in {str(directory.path)!r}: {exc}") from exc
         try:
-            with anyio.fail_after(_OPEN_S):
-                owner = await volume._request(frames.encode_frame(VOLUME))
-        except BaseException as exc:
+            owner = await volume._request(frames.encode_frame(VOLUME), timeout_s=_OPEN_S)
+        except BaseException:
             await volume._connection.aclose()
-            if isinstance(exc, TimeoutError):
-                raise InfrastructureFault(
-                    f"the supervisor of sandbox {state.sandbox_id} does not answer"
-                ) from exc
             raise
         volume.uid, volume.gid = owner["uid"], owner["gid"]
         return volume
@@ -72,7 +69,7 @@ class WarmVolume(Volume):
         await self._transfer(file, limit_bytes=limit_bytes)
 
     async def _transfer(self, file: BinaryIO, **request: int) -> None:
-        reply = await self._request(json.dumps(request).encode(), file)
+        reply = await self._request(json.dumps(request).encode(), file, timeout_s=_TRANSFER_S)
         if "limit" in reply:
             raise LimitReached(reply["limit"], allowed=reply["allowed"], used=reply["used"])
         if "fault" in reply:
@@ -81,12 +78,9 @@ class WarmVolume(Volume):
     async def sandbox_end(self) -> str | None:
         """Wait until the supervisor has killed everything inside; return the result of `Fence.kill`."""
         try:
-            with anyio.fail_after(_END_S):
-                left: str | None = (await self._request(b"{}"))["left"]
+            left: str | None = (await self._request(b"{}", timeout_s=_END_S))["left"]
         except InfrastructureFault as exc:
-            return f"{exc}, and with it the volume of the workspace"
-        except TimeoutError:
-            return f"the supervisor of sandbox {self.name} did not end it within {_END_S:g} s"
+            return f"{exc}; the volume of the workspace cannot be read"
         return left
 
     async def remove(self) -> None:
@@ -95,13 +89,21 @@ class WarmVolume(Volume):
         with suppress(InfrastructureFault):
             await ensure_exit(self._directory, self._state)
 
-    async def _request(self, data: bytes, file: BinaryIO | None = None) -> dict[str, Any]:
+    async def _request(
+        self, data: bytes, file: BinaryIO | None = None, *, timeout_s: float
+    ) -> dict[str, Any]:
         try:
-            if file is None:
-                await self._connection.send(data)
-            else:
-                await self._connection.send_fds(data, [file.fileno()])
-            return cast("dict[str, Any]", json.loads(await self._replies.receive_until(b"\n", _REPLY_BYTES)))
+            with anyio.fail_after(timeout_s):
+                if file is None:
+                    await self._connection.send(data)
+                else:
+                    await self._connection.send_fds(data, [file.fileno()])
+                reply = await self._replies.receive_until(b"\n", _REPLY_BYTES)
+            return cast("dict[str, Any]", json.loads(reply))
+        except TimeoutError as exc:
+            raise InfrastructureFault(
+                f"the supervisor of sandbox {self.name} does not answer within {timeout_s:g} s"
+            ) from exc
         except (*LOST, anyio.IncompleteRead) as exc:
             raise InfrastructureFault(f"the supervisor of sandbox {self.name} is gone") from exc
 
