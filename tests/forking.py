@@ -2,8 +2,12 @@
 
 `python -m tests.forking FD`: the descriptor is a socket that brings a request per message, with the four descriptors
 that the new process has as its streams and its end is told by, and takes the new process's id.
+
+A fork ends as Python ends, with its threads, its exit functions and its streams, but for what comes last: Python would
+clear every module, and so copy each page of memory that the fork shares, which takes longer than most commands.
 """
 
+import atexit
 import gc
 import importlib
 import json
@@ -18,17 +22,21 @@ from contextlib import suppress
 from typing import Any
 
 from ringfence import cli
+from ringfence.cli.tree import COMMANDS
 
 _IMPORTED = (
     "anyio._backends._asyncio",
     "cryptography.hazmat.primitives.asymmetric.ed25519",
+    "cryptography.hazmat.primitives.serialization",
     "dbos._sys_db_postgres",
     "dbos._sys_db_sqlite",
+    "platformdirs",
+    *sorted({f"ringfence.cli.{entry.target.partition(':')[0]}" for entry in COMMANDS.values()}),
+    "ringfence.cli.app",
     "ringfence.cli.loop.inspection",
     "ringfence.cli.loop.start",
     "ringfence.cli.loop.view",
-    "ringfence.cli.app",
-    "ringfence.cli.run.task",
+    "ringfence.cli.render.live",
     "ringfence.cli.run.execution",
     "ringfence.engine.client",
     "ringfence.loop.draft",
@@ -37,6 +45,7 @@ _IMPORTED = (
     "ringfence.model.scripted.upstream",
     "ringfence.runtime.api",
     "ringfence.sandbox.bubblewrap.backend",
+    "ringfence.sandbox.docker.backend",
     "ringfence.tool.toolset",
     "rich.console",
     "sqlalchemy.dialects.sqlite.aiosqlite",
@@ -105,6 +114,35 @@ class _Forks:
         time.tzset()
 
 
+class _End:
+    """Ends the process after all exit functions that were registered later, if `code` is known by then."""
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        if self.code is None:
+            return
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+        except (OSError, ValueError):  # Python says so, and has an exit code for it
+            return
+        os._exit(self.code)
+
+
+def _do_and_end(words: list[str], end: _End) -> None:
+    """Do it, and set what it ends with as Python does; a text, or an interrupt, is left to Python."""
+    try:
+        _do(words)
+    except SystemExit as exc:
+        if exc.code is None or isinstance(exc.code, int):
+            end.code = (exc.code or 0) & 0xFF
+        raise
+    end.code = 0
+
+
 def _do(words: list[str]) -> None:
     """What `python WORDS...` does."""
     gc.enable()
@@ -122,10 +160,11 @@ def _do(words: list[str]) -> None:
 
 if __name__ == "__main__":
     gc.disable()
+    _end = _End()
     _main = cli.main
     for _name in _IMPORTED:
         importlib.import_module(_name)
     cli.main = _main  # its module of that name took its place
     gc.freeze()
     if (_words := _Forks(socket.socket(fileno=int(sys.argv[1]))).serve()) is not None:
-        _do(_words)
+        _do_and_end(_words, _end)
