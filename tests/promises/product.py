@@ -85,8 +85,8 @@ class Product:
         place: An empty directory for all of it, which other users can pass through.
         template: What the workspace is a copy of; None: it is empty.
         environment: Further variables of its commands.
-        is_forked: Whether a command that is waited for is forked from a process that has imported the package already:
-            the same in a third of the time. Only for the package of the interpreter that runs the tests.
+        is_forked: Whether what is waited for is forked from a process that has imported the package already: the same in
+            a fraction of the time. Only for the package of the interpreter that runs the tests.
     """
 
     place: Path
@@ -141,10 +141,14 @@ class Product:
         """Run a command to its end, in the workspace unless `cwd` says otherwise, with further variables."""
         given = stdin.encode() if isinstance(stdin, str) else stdin
         line = self.words(command, *words)
-        environment = self.variables(**variables)
-        with self._process(line, cwd or self.project, environment) as process:
+        return self._run(line, given or b"", cwd or self.project, self.variables(**variables), timeout_s)
+
+    def _run(
+        self, line: list[str], stdin: bytes, cwd: Path, environment: dict[str, str], timeout_s: float
+    ) -> Ended:
+        with self._process(line, cwd, environment) as process:
             try:
-                out, errors = process.communicate(given or b"", timeout=timeout_s)
+                out, errors = process.communicate(stdin, timeout=timeout_s)
             except BaseException:
                 process.kill()
                 raise
@@ -200,16 +204,8 @@ class Product:
     def python(self, code: str, *imports: str, cwd: Path | None = None, **variables: str | Path) -> Ended:
         """Run a program of a user's, which begins with the imports of the public names that it uses."""
         text = "".join(spell_import(name) for name in imports) + code
-        done = subprocess.run(
-            [PYTHON, "-P", "-c", text],
-            cwd=cwd or self.project,
-            env=self.variables(**variables),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=PATIENCE_S,
-        )
-        return Ended(("-c", code), done.returncode, done.stdout, done.stderr)
+        line = [PYTHON, "-P", "-c", text]
+        return self._run(line, b"", cwd or self.project, self.variables(**variables), PATIENCE_S)
 
     def exec(self, *command: str, **options: Any) -> Ended:
         """Run one command in a sandbox."""
