@@ -63,7 +63,7 @@ async def _bare_pod(cluster: Cluster) -> AsyncIterator[str]:
     try:
         async with aclosing(cluster.follow_pod(name)) as states:
             async for pod in states:
-                if is_running(pod):
+                if is_running(pod, "main"):
                     break
         yield name
     finally:

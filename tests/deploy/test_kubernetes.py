@@ -17,7 +17,8 @@ from tests.deploy.rendered import DEPLOY, FOLDERS, all_containers, container, na
 from ringfence.config.units import parse_duration
 from ringfence.fleet.config.loader import load_fleet
 from ringfence.sandbox.kubernetes.access import NEEDED, OPTIONAL
-from ringfence.sandbox.kubernetes.manifest import MANAGED_BY, make_policy
+from ringfence.sandbox.kubernetes.manifest import MANAGED_BY
+from ringfence.sandbox.kubernetes.policy import make_policy
 
 DATABASE = "RINGFENCE_FLEET_DATABASE"
 _WAYS_OUT_S = 61

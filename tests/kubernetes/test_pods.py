@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,20 @@ import pytest
 from tests.kubernetes.control_plane import Namespace
 
 from ringfence.config.kubernetes import KubernetesPods
-from ringfence.errors import InfrastructureFault, SandboxStartFailed
+from ringfence.errors import SandboxStartFailed
 from ringfence.sandbox import Placement, SandboxSpec
 from ringfence.sandbox.base import Launch
 from ringfence.sandbox.container.labels import HOLDER, instance_id
 from ringfence.sandbox.kubernetes.backend import KubernetesBackend
-from ringfence.sandbox.kubernetes.cleanup import remove_leftovers
+from ringfence.sandbox.kubernetes.cleanup import remember, remove_leftovers
 from ringfence.sandbox.kubernetes.cluster import open_cluster
-from ringfence.sandbox.kubernetes.manifest import POLICY_NAME
-from ringfence.sandbox.kubernetes.openings import check_unchanged
+from ringfence.sandbox.kubernetes.manifest import make_pod
+from ringfence.sandbox.kubernetes.pod import check_pod, start_pod
+from ringfence.sandbox.kubernetes.policy import POLICY_NAME
 from ringfence.sandbox.protocol.loader import guest_arguments
 
 NETWORKING = "apis/networking.k8s.io/v1"
-RUNNING: list[dict[str, Any]] = [{"name": name, "state": {"running": {}}} for name in ("sandbox", "files")]
+RUNNING: list[dict[str, Any]] = [{"name": name, "state": {"running": {}}} for name in ("files", "sandbox")]
 SETTINGS = KubernetesPods.model_validate(
     {
         "claims": [{"name": "cache", "target": "/cache"}],
@@ -39,6 +39,11 @@ def launch(sandbox_id: str, **changes: Any) -> Launch:
     spec = SandboxSpec(**{"backend": "kubernetes", "image": "image.invalid/agent:1", "cpus": 1.5, **changes})
     place = Placement(1500, 1500, Path("/w"), Path("/w"), upload="all")
     return Launch(sandbox_id, spec, place, guest_arguments(), run_id="2026-01-01T00-00-00-abcd")
+
+
+def asked(order: Launch) -> dict[str, Any]:
+    """The pod of a launch."""
+    return make_pod(KubernetesBackend()._harden(order, volume=True), order, order.spec.kubernetes)
 
 
 async def made(
@@ -58,10 +63,9 @@ async def made(
             )(name)
 
         tasks.start_soon(run_pod)
-        backend = KubernetesBackend()
-        async with backend._session(order) as cluster:  # no container runs here that could be attached to
-            await backend._make(cluster, order, backend._harden(order, volume=True))
-            await cluster.aclose()
+        remember(None, None)
+        async with await open_cluster() as cluster:  # no container runs here that could be attached to
+            await start_pod(cluster, asked(order), order.spec)
     pod: dict[str, Any] = namespace.request("GET", namespace.path("pods", name))
     return pod
 
@@ -131,21 +135,12 @@ def merge(namespace: Namespace, name: str, change: dict[str, Any]) -> None:
 
 async def test_a_policy_of_others_that_opens_sandboxes_stops_the_start(namespace: Namespace) -> None:
     """Policies add up: where another one selects sandboxes and allows something, the sandbox is refused and named."""
-    order = replace(launch("a"), placement=Placement(1500, 1500, None, None))
     allow_all(namespace)
-
-    async def run_when_made() -> None:
-        path = namespace.path("pods", "ringfence-a")
-        while not namespace.administrator.get(path).is_success:  # noqa: ASYNC110 -- of another process
-            await anyio.sleep(0.02)
-        run_pod(namespace, "ringfence-a")
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run_when_made)
-        with pytest.raises(
-            SandboxStartFailed, match=r"'theirs' selects them and allows egress.*namespace of their own"
-        ):
-            await KubernetesBackend().start(order)
+    with pytest.raises(
+        SandboxStartFailed, match=r"'theirs' selects them and allows egress.*namespace of their own"
+    ):
+        await KubernetesBackend().make_volume(launch("a"))
+    assert not namespace.administrator.get(namespace.path("pods", "ringfence-a")).is_success
 
 
 @pytest.mark.parametrize(
@@ -182,20 +177,25 @@ async def test_a_pod_of_others_with_our_name_stays(namespace: Namespace) -> None
     assert "deletionTimestamp" not in found["metadata"]
 
 
-@pytest.mark.parametrize("kind", ["policy", "label"])
-async def test_a_warm_pod_that_was_opened_is_not_taken_over(namespace: Namespace, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "said"), [("policy", "'theirs' selects them"), ("label", "did not make the pod as asked: label")]
+)
+async def test_a_warm_pod_that_was_opened_is_not_taken_over(
+    namespace: Namespace, kind: str, said: str
+) -> None:
     """What was opened while it waited is refused; one that was not is taken over."""
     order = launch("a")
+    pod = asked(order)
     await made(namespace, order)
     async with await open_cluster() as cluster:
-        await check_unchanged(cluster, "ringfence-a", order.spec)
+        await check_pod(cluster, pod, order.spec)
     if kind == "policy":
         allow_all(namespace)
     else:
         merge(namespace, "ringfence-a", {"metadata": {"labels": {"app.kubernetes.io/managed-by": "x"}}})
     async with await open_cluster() as cluster:
-        with pytest.raises(InfrastructureFault, match="was changed while it waited"):
-            await check_unchanged(cluster, "ringfence-a", order.spec)
+        with pytest.raises(SandboxStartFailed, match=said):
+            await check_pod(cluster, pod, order.spec)
 
 
 async def test_a_quota_is_told_in_the_servers_words(namespace: Namespace) -> None:

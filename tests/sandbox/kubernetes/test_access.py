@@ -13,11 +13,11 @@ from tests.sandbox.kubernetes.api_server import ApiServer, status
 from ringfence.cli import main
 from ringfence.sandbox.kubernetes.access import NEEDED, OPTIONAL, examine_access, role
 from ringfence.sandbox.kubernetes.cluster import open_cluster
-from ringfence.sandbox.kubernetes.manifest import make_policy
+from ringfence.sandbox.kubernetes.policy import make_policy
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-_POLICY = "/apis/networking.k8s.io/v1/namespaces/agents/networkpolicies/ringfence-sandboxes"
+_POLICIES = "/apis/networking.k8s.io/v1/namespaces/agents/networkpolicies"
 
 
 def _grants(rules: list[dict[str, Any]]) -> Callable[[Any], tuple[int, Any]]:
@@ -47,7 +47,7 @@ async def test_the_role_grants_what_is_needed(api_server: ApiServer) -> None:
     """And no verb besides; with it nothing is missing."""
     rules = _rules(role("agents"))
     api_server.answers["POST", _REVIEWS] = _grants(rules)
-    api_server.answers["GET", _POLICY] = (200, make_policy())
+    api_server.answers["GET", _POLICIES] = (200, {"items": [make_policy()]})
     async with await open_cluster() as cluster:
         report = await examine_access(cluster)
     assert report.missing == ()
@@ -68,6 +68,7 @@ async def test_each_missing_permission_is_named(api_server: ApiServer, lacking: 
         for rule in _rules(role("agents"))
     ]
     api_server.answers["POST", _REVIEWS] = _grants(rules)
+    api_server.answers["GET", _POLICIES] = (200, {"items": []})
     async with await open_cluster() as cluster:
         report = await examine_access(cluster)
     assert report.missing == ((str(lacking),) if lacking in NEEDED else ())

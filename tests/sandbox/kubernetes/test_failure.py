@@ -109,7 +109,7 @@ def test_a_pod_that_is_well_has_no_problem(name: str) -> None:
     """Neither while its container is made, nor while it runs, nor before its end."""
     assert start_problem(ALL[name]) is None
     assert end_of(ALL[name]) is None
-    assert is_running(ALL[name]) == (name != "creating")
+    assert is_running(ALL[name], "sandbox") == (name != "creating")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ _STATUS = st.fixed_dictionaries(
 def test_every_status_is_understood(status: dict[str, Any]) -> None:
     """Whatever a cluster reports, there is no error, and what is said fits on a line."""
     pod = {"metadata": {"name": "one"}, "spec": {"containers": [{"name": "sandbox"}]}, "status": status}
-    is_running(pod)
+    is_running(pod, "sandbox")
     for said in (start_problem(pod), end_of(pod)):
         if said is not None:
             assert (said.text if hasattr(said, "text") else said.detail).isprintable()

@@ -87,15 +87,15 @@ def entries(data: bytes) -> dict[str, tarfile.TarInfo]:
         return {member.name: member for member in tar}
 
 
-# --- receive
+# --- files: unpack
 
 
 @contextmanager
 def receiving(place: Path, data: bytes, *, ends: bool = False) -> Iterator[subprocess.Popen[bytes]]:
-    """The program that receives an upload, as a user who is not root, and what it is sent."""
+    """The first process of the container `files`, as a user who is not root, and what it is sent."""
     uid = OTHER_UID if os.geteuid() == 0 else None
     with subprocess.Popen(
-        command("receive", place),
+        command("files", place),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -116,14 +116,19 @@ def receiving(place: Path, data: bytes, *, ends: bool = False) -> Iterator[subpr
 
 
 def answer(process: subprocess.Popen[bytes]) -> bytes:
-    """What it says of the upload; empty if it ended without a word."""
+    """Its reply to the upload; empty if it ended without a word."""
     assert process.stdout is not None
-    return process.stdout.read(len(b"done"))
+    return process.stdout.readline()
 
 
 def announced(data: bytes) -> bytes:
-    """A tar file with its size before it."""
-    return len(data).to_bytes(8, "big") + data
+    """The request to unpack a tar file."""
+    return b'{"unpack": %d}\n' % len(data) + data
+
+
+def done(data: bytes) -> bytes:
+    """The reply to it."""
+    return b'{"unpacked": %d}\n' % len(data)
 
 
 def test_upload_arrives_as_it_was(place: Path, tmp_path: Path) -> None:
@@ -137,8 +142,9 @@ def test_upload_arrives_as_it_was(place: Path, tmp_path: Path) -> None:
     (source / "out").symlink_to("../../elsewhere")
     Path(os.fsdecode(os.fsencode(source) + b"/\xff")).write_text("no text")
     (source / "closed").chmod(0o500)
-    with receiving(place, announced(packed(source))) as process:
-        assert answer(process) == b"done"
+    data = packed(source)
+    with receiving(place, announced(data)) as process:
+        assert answer(process) == done(data)
     top = place / TOP
     assert (top / "closed" / "x").read_bytes() == b"y" * 3_000_000
     assert stat.S_IMODE((top / "run").stat().st_mode) & 0o111
@@ -152,7 +158,8 @@ def test_upload_arrives_as_it_was(place: Path, tmp_path: Path) -> None:
 def test_upload_that_breaks_is_never_done(place: Path, tmp_path: Path, kept: int) -> None:
     """A stream that ends early, even between two files, is not reported as done, and the last line says why."""
     (tmp_path / "a").write_bytes(b"a" * 100_000)
-    with receiving(place, announced(packed(tmp_path))[: 8 + kept], ends=True) as process:
+    data = announced(packed(tmp_path))
+    with receiving(place, data[: data.index(b"\n") + 1 + kept], ends=True) as process:
         assert answer(process) == b""
         assert process.stderr is not None
         assert process.stderr.read().strip().splitlines()[-1]
@@ -162,16 +169,18 @@ def test_upload_that_breaks_is_never_done(place: Path, tmp_path: Path, kept: int
 def test_upload_does_not_wait_for_the_end_of_stdin(place: Path, tmp_path: Path) -> None:
     """The program is done when it has its bytes, although stdin stays open: older clusters cannot end it."""
     (tmp_path / "a").write_text("a")
-    with receiving(place, announced(packed(tmp_path))) as process:
-        assert answer(process) == b"done"
+    data = packed(tmp_path)
+    with receiving(place, announced(data)) as process:
+        assert answer(process) == done(data)
 
 
 @pytest.mark.parametrize("has_workspace", [True, False], ids=["after an upload", "without a workspace"])
 def test_it_ends_at_once_with_the_pod(place: Path, tmp_path: Path, has_workspace: bool) -> None:
     """It waits until the pod ends; as the first process of a container it would ignore SIGTERM by default."""
-    with receiving(place, announced(packed(tmp_path)) if has_workspace else b"", ends=True) as process:
+    data = packed(tmp_path)
+    with receiving(place, announced(data) if has_workspace else b"", ends=True) as process:
         if has_workspace:
-            assert answer(process) == b"done"
+            assert answer(process) == done(data)
         while b"SigCgt" in (state := Path(f"/proc/{process.pid}/status").read_bytes()):
             caught = int(state.partition(b"SigCgt:")[2].split()[0], 16)
             if caught & 1 << (signal.SIGTERM - 1):
@@ -307,15 +316,15 @@ def test_a_directory_of_many_entries_is_downloaded(place: Path, is_linked: bool)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["get", "receive"])
+@pytest.mark.parametrize("name", ["get", "files"])
 def test_many_files_take_no_memory(place: Path, tmp_path: Path, name: str) -> None:
     """The memory of either program does not grow with the number of files: its container has little."""
     peaks = []
-    source = tmp_path if name == "receive" else place / TOP
+    source = tmp_path if name == "files" else place / TOP
     for count in (1, 20_000):
         for number in range(count):
             Path(source, f"{count}-{number}").touch()
-        peaks.append(peak_of_receiving(place, packed(source)) if name == "receive" else peak_of_get(place))
+        peaks.append(peak_of_receiving(place, packed(source)) if name == "files" else peak_of_get(place))
         shutil.rmtree(place / TOP)
         owned_directory(place / TOP)
     assert peaks[1] - peaks[0] < 8 * 1024
@@ -324,7 +333,7 @@ def test_many_files_take_no_memory(place: Path, tmp_path: Path, name: str) -> No
 def peak_of_receiving(place: Path, data: bytes) -> int:
     """The most memory that an upload took, in KiB."""
     with receiving(place, announced(data)) as process:
-        assert answer(process) == b"done"
+        assert answer(process) == done(data)
         status = Path(f"/proc/{process.pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0])
 
@@ -336,19 +345,35 @@ def peak_of_get(place: Path) -> int:
     return int(done.stderr)
 
 
-# --- probe
+# --- files: probe
+
+
+def probing(*targets: tuple[str, str, int, str], wait_s: float = 0.3) -> bytes:
+    """The request to probe."""
+    return json.dumps({"probe": targets, "seconds": wait_s}).encode() + b"\n"
+
+
+def reply_of(*before: str, request: bytes, **environment: str) -> tuple[bytes, bytes]:
+    """What the program says of a request, on stdout and stderr; stdin stays open until it has."""
+    words = [*before, *command("files", "/nowhere")]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment or None
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with suppress(BrokenPipeError):
+            process.stdin.write(request)
+            process.stdin.flush()
+        said = process.stdout.readline()
+        process.kill()
+        return said, process.stderr.read()
 
 
 def probe(*targets: tuple[str, str, int, str], wait_s: float = 0.3, **environment: str) -> list[str]:
     """What answers."""
-    done = subprocess.run(
-        command("probe", json.dumps(targets), wait_s),
-        capture_output=True,
-        check=True,
-        env=environment,
-        timeout=60,
-    )
-    found: list[str] = json.loads(done.stdout)["answered"]
+    said, _ = reply_of(request=probing(*targets, wait_s=wait_s), **environment)
+    found: list[str] = json.loads(said)["answered"]
     return found
 
 
@@ -400,10 +425,9 @@ def test_a_probe_that_can_open_no_connection_fails() -> None:
     alone = ["unshare", "--user", "--map-root-user", "--net"]  # with a loopback that is down
     if subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this user may make no network namespace")
-    words = [*alone, *command("probe", "[]", 0.3)]
-    done = subprocess.run(words, check=False, capture_output=True, timeout=60)
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert b"could not connect to itself" in done.stderr
+    said, words = reply_of(*alone, request=probing())
+    assert said == b""
+    assert b"could not connect to itself" in words
 
 
 def test_silence_is_no_answer() -> None:
@@ -439,7 +463,11 @@ def test_the_api_server_is_asked_wherever_it_is() -> None:
     with bound("127.0.0.1") as one:
         one.listen()
         port = str(one.getsockname()[1])
-        found = probe(KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT=port)
+        found = probe(
+            ("the API server", "API SERVER", 0, "tcp"),
+            KUBERNETES_SERVICE_HOST="127.0.0.1",
+            KUBERNETES_SERVICE_PORT=port,
+        )
     assert f"the API server (127.0.0.1:{port}, tcp)" in found
 
 
@@ -463,11 +491,32 @@ def test_a_policy_that_rejects_is_no_answer(tables: str, kind: str, host: str) -
     if shutil.which(tables) is None or shutil.which("ip") is None:
         pytest.skip(f"{tables} or ip is not installed")
     namespaces = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"])]
-    program_of = command("probe", json.dumps([("a node", host, 9, "tcp")]), 0.3)
     script = _RULES.format(tables=tables, kind=kind) + 'exec "$@"'
-    done = subprocess.run(
-        [*namespaces, "sh", "-ec", script, "sh", *program_of], capture_output=True, check=False, timeout=60
+    said, words = reply_of(
+        *namespaces, "sh", "-ec", script, "sh", request=probing(("a node", host, 9, "tcp"))
     )
-    if done.returncode:
-        pytest.skip(f"no rules can be set here: {done.stderr.decode().strip()[-200:]}")
-    assert json.loads(done.stdout)["answered"] == []
+    if not said:
+        pytest.skip(f"no rules can be set here: {words.decode().strip()[-200:]}")
+    assert json.loads(said)["answered"] == []
+
+
+_GATEWAYS = """
+ip link set lo up
+ip link add pod type veth peer name other
+ip address add 10.9.0.2/24 dev pod
+ip link set pod up
+ip link set other up
+ip route add default via 10.9.0.1
+ip address add 10.9.0.1/32 dev lo
+exec "$@"
+"""
+
+
+def test_the_gateway_is_asked_by_its_own_address() -> None:
+    """The pod's default gateway, often the node, is found in the kernel's table."""
+    namespaces = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    words = [*namespaces, "sh", "-ec", _GATEWAYS, "sh"]
+    if subprocess.run([*words, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user may make no network namespace, or ip is not installed")
+    said, _ = reply_of(*words, request=probing(("the gateway", "GATEWAY", 22, "tcp")))
+    assert json.loads(said)["answered"] == ["the gateway (10.9.0.1:22, tcp)"]

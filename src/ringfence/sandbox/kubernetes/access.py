@@ -13,9 +13,8 @@ from ringfence.frozen import frozen
 from ringfence.sandbox.base import AccessReport
 from ringfence.sandbox.kubernetes.cluster import Cluster
 from ringfence.sandbox.kubernetes.cluster_error import ClusterError, shown
-from ringfence.sandbox.kubernetes.manifest import POLICY_NAME, policy_fault
+from ringfence.sandbox.kubernetes.policy import GROUP, POLICY_NAME, own_policy, policy_fault
 
-_NETWORKING = "networking.k8s.io"
 _RBAC = "rbac.authorization.k8s.io"
 _ROLE = "ringfence-sandboxes"
 _PLACEHOLDER = "NAME of your user, or system:serviceaccount:NAMESPACE:NAME"
@@ -43,7 +42,7 @@ class Permission:
 NEEDED = (
     *(Permission(verb, "pods") for verb in ("create", "get", "list", "watch", "delete")),
     *(Permission(verb, f"pods/{name}") for name in ("attach", "exec") for verb in ("get", "create")),
-    *(Permission(verb, "networkpolicies", _NETWORKING) for verb in ("get", "list", "create")),
+    *(Permission(verb, "networkpolicies", GROUP) for verb in ("list", "create")),
 )
 OPTIONAL = (Permission("list", "events"),)
 """What makes messages better: why a node does not start a pod."""
@@ -104,13 +103,13 @@ async def _is_allowed(cluster: Cluster, permission: Permission) -> bool:
 
 
 async def _policy(cluster: Cluster) -> str:
-    path = cluster.path("networkpolicies", POLICY_NAME, group=f"apis/{_NETWORKING}/v1")
     try:
-        fault = policy_fault(await cluster.call("look up the network policy", "GET", path))
-    except ClusterError as exc:
-        return "none yet; the first sandbox makes it" if exc.is_absent else str(exc)
+        found = await own_policy(cluster)
     except RingfenceError as exc:
         return str(exc)
+    if found is None:
+        return "none yet; the first sandbox makes it"
+    fault = policy_fault(found)
     return f"{POLICY_NAME} is refused: {fault}" if fault else f"{POLICY_NAME} denies everything"
 
 

@@ -8,7 +8,7 @@ from ringfence.sandbox.container.labels import INSTANCE, SANDBOX, instance_id, i
 from ringfence.sandbox.container.used_places import remember_place, used_places
 from ringfence.sandbox.kubernetes.cluster import Cluster, open_cluster
 from ringfence.sandbox.kubernetes.manifest import MANAGED_BY, pod_name
-from ringfence.sandbox.kubernetes.volume import delete_pod
+from ringfence.sandbox.kubernetes.pod import delete_pod
 
 _FOLDER = ("kubernetes", "clusters")
 _cleaned: set[tuple[str, str]] = set()
@@ -57,6 +57,6 @@ async def clean_up_cluster(
         marks = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
         name, sandbox_id = str(metadata["name"]), str(marks.get(SANDBOX))
         is_to_go = name == pod_name(sandbox_id) and (sandbox_id in sandbox_ids or is_over(marks))
-        if is_to_go and (dry_run or await delete_pod(cluster, name)):
+        if is_to_go and (dry_run or await delete_pod(cluster, name, str(metadata["uid"]))):
             names.append(f"pod {name}")
     return names

@@ -8,11 +8,10 @@ import anyio
 from ringfence.errors import RingfenceError
 from ringfence.sandbox.base import EndReason, Facts, Fence
 from ringfence.sandbox.container.hardened_container import SILENCE_LIMIT_S
-from ringfence.sandbox.kubernetes.cluster import Cluster
 from ringfence.sandbox.kubernetes.cluster_error import ClusterError
 from ringfence.sandbox.kubernetes.failure import end_of
+from ringfence.sandbox.kubernetes.pod import SandboxPod
 from ringfence.sandbox.kubernetes.pod_stream import PodStream
-from ringfence.sandbox.kubernetes.volume import delete_pod
 
 _END_S = 20.0
 _REPORT_S = 5.0
@@ -25,10 +24,9 @@ class PodFence(Fence):
 
     facts: Facts
     stream: PodStream
-    pod: str
-    cluster: Cluster
+    pod: SandboxPod
     is_owner: bool
-    """Whether pod and session end with the fence; otherwise they belong to the volume."""
+    """Whether the pod ends with the fence; otherwise it belongs to the volume."""
     _is_killed: bool = False
     _killing: anyio.Lock = field(default_factory=anyio.Lock)
     _left: str | None = None
@@ -56,7 +54,7 @@ class PodFence(Fence):
         Args:
             is_certain: Whether a report that its node is lost does not count, as the guest may run there.
         """
-        async with aclosing(self.cluster.follow_pod(self.pod)) as states:
+        async with aclosing(self.pod.cluster.follow_pod(self.pod.name)) as states:
             async for pod in states:
                 end = end_of(pod)
                 if end is not None and not (is_certain and end.reason == "node_lost"):
@@ -82,11 +80,11 @@ class PodFence(Fence):
             await self.stream.aclose()
             if self.is_owner:
                 with suppress(ClusterError):
-                    await delete_pod(self.cluster, self.pod)
+                    await self.pod.delete()
             self._left = await self._await_end()
         finally:
             if self.is_owner:
-                await self.cluster.aclose()
+                await self.pod.aclose()
 
     async def _await_end(self) -> str | None:
         """Wait until the node reports that the guest has ended, or the pod is gone, which it confirms, too."""
@@ -98,7 +96,7 @@ class PodFence(Fence):
             except RingfenceError as exc:
                 why = str(exc)
         return (
-            f"pod {self.pod} in namespace {self.cluster.namespace!r} may still run ({why}); its guest ends it when it "
-            f"hears nothing for {SILENCE_LIMIT_S:g} s; look at its node, and once the cluster answers `ringfence gc` "
-            "removes it"
+            f"pod {self.pod.name} in namespace {self.pod.cluster.namespace!r} may still run ({why}); its guest ends it "
+            f"when it hears nothing for {SILENCE_LIMIT_S:g} s; look at its node, and once the cluster answers "
+            "`ringfence gc` removes it"
         )

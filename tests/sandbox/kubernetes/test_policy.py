@@ -1,4 +1,4 @@
-"""What opens the network of a pod that runs, or was changed in it, is found."""
+"""The policy of sandboxes denies all connections, and what weakens it, or opens a pod beside it, is found."""
 
 from typing import Any
 
@@ -7,8 +7,7 @@ from tests.sandbox.kubernetes.api_server import ApiServer
 from tests.sandbox.kubernetes.test_manifest import ASKED
 
 from ringfence.sandbox.kubernetes.cluster import open_cluster
-from ringfence.sandbox.kubernetes.manifest import make_policy
-from ringfence.sandbox.kubernetes.openings import changes_since_made, find_openings, openings
+from ringfence.sandbox.kubernetes.policy import find_openings, make_policy, openings, policy_fault
 
 LABELS = ASKED["metadata"]["labels"]
 OPEN: dict[str, Any] = {"podSelector": {}, "egress": [{}], "policyTypes": ["Egress"]}
@@ -28,6 +27,41 @@ def found(*policies: dict[str, Any]) -> list[str]:
 def selector(key: str, operator: str, *values: str) -> dict[str, Any]:
     """A selector of one expression."""
     return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+def test_policy_denies_everything() -> None:
+    """The policy selects all sandboxes, for both directions, and has no rule that allows anything."""
+    policy = make_policy()
+    assert policy_fault(policy) is None
+    selected = policy["spec"]["podSelector"]["matchLabels"]
+    assert selected.items() <= LABELS.items()
+    assert not {"ingress", "egress"} & policy["spec"].keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"podSelector": {"matchLabels": {"team": "b"}}}, "selects other pods"),
+        (
+            {
+                "podSelector": {
+                    **make_policy()["spec"]["podSelector"],
+                    "matchExpressions": [{"key": "a"}],
+                }
+            },
+            "selects other pods",
+        ),
+        ({"policyTypes": ["Ingress"]}, "only"),
+        ({"policyTypes": None}, "only"),
+        ({"egress": [{}]}, "allows"),
+        ({"ingress": [{"from": []}]}, "allows"),
+    ],
+)
+def test_a_weaker_policy_is_found(change: dict[str, Any], said: str) -> None:
+    """A policy of the same name that selects other pods, or allows something, is found."""
+    policy = make_policy()
+    policy["spec"] |= change
+    assert said in str(policy_fault(policy))
 
 
 @pytest.mark.parametrize(
@@ -92,12 +126,3 @@ async def test_names_are_shown_bounded(api_server: ApiServer) -> None:
     text = "; ".join(names)
     assert text.isprintable()
     assert len(text) < 10_000
-
-
-def test_what_can_be_changed_in_a_pod_is_found() -> None:
-    """The API lets an image be replaced and a container be added while a pod runs."""
-    image = "registry.example/agent:1"
-    assert list(changes_since_made(ASKED, image)) == []
-    added = {"spec": {**ASKED["spec"], "ephemeralContainers": [{"name": "debugger"}]}}
-    assert list(changes_since_made(added, image)) == ["container 'debugger' was added"]
-    assert len(list(changes_since_made(ASKED, "registry.example/agent:2"))) == 2

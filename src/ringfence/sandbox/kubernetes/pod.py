@@ -1,0 +1,258 @@
+"""A sandbox's pod, from its creation to its removal."""
+
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from typing import Any
+
+import anyio
+
+from ringfence.config.kubernetes import UNENFORCED
+from ringfence.errors import RingfenceError, SandboxStartFailed
+from ringfence.sandbox.kubernetes.changes import changes_of
+from ringfence.sandbox.kubernetes.cluster import Cluster
+from ringfence.sandbox.kubernetes.cluster_error import ClusterError, shown
+from ringfence.sandbox.kubernetes.failure import is_running, start_problem
+from ringfence.sandbox.kubernetes.files_container import FilesContainer
+from ringfence.sandbox.kubernetes.isolation import Inspection, begin_inspection, end_inspection
+from ringfence.sandbox.kubernetes.manifest import FILES, GUEST
+from ringfence.sandbox.kubernetes.pod_stream import PodStream
+from ringfence.sandbox.kubernetes.policy import ensure_policy, find_openings
+from ringfence.sandbox.spec import SandboxSpec
+
+_REMOVE_S = 20.0
+_ATTACH_TRIES, _ATTACH_PAUSE_S = 20, 0.05
+"""A node reports a container up to a second after it has started. Attaching is possible before."""
+
+
+class SandboxPod:
+    """A pod whose container `FILES` runs, and with it a session with the cluster. Made by `create`.
+
+    Attributes:
+        cluster: The session.
+        name: The pod's name.
+        files: The container `FILES`.
+        inspection: What was found in it; None before `inspect`.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        asked: Mapping[str, Any],
+        spec: SandboxSpec,
+        running: Mapping[str, Any],
+        files: FilesContainer,
+    ) -> None:
+        self.cluster = cluster
+        self.name = _name(asked)
+        self.files = files
+        self.inspection: Inspection | None = None
+        self._asked = asked
+        self._spec = spec
+        self._uid = str(running["metadata"]["uid"])
+        self._node = str((running.get("status") or {}).get("hostIP") or "")
+
+    @classmethod
+    async def create(cls, cluster: Cluster, asked: Mapping[str, Any], spec: SandboxSpec) -> "SandboxPod":
+        """Make a pod, and begin to look from inside whether its network is closed.
+
+        Args:
+            cluster: The session, which the pod owns from here on.
+            asked: The pod (`manifest.make_pod`).
+            spec: The sandbox's.
+
+        Raises:
+            SandboxStartFailed: It does not start in time, or the cluster made another one; nothing is left.
+            ClusterError, AuthenticationFailed: The cluster refuses, or cannot be reached.
+        """
+        running = await start_pod(cluster, asked, spec)
+        try:
+            stream = await cluster.open_stream("attach to the pod for its files", _name(asked), FILES)
+            pod = cls(cluster, asked, spec, running, FilesContainer(stream))
+            await begin_inspection(pod.files, pod._node)
+        except BaseException:
+            await _give_up(cluster, _name(asked))
+            raise
+        return pod
+
+    async def inspect(self) -> Inspection:
+        """Look from inside; refuse the pod if its network is not closed, unless the user has accepted that.
+
+        Raises:
+            SandboxStartFailed: It is not closed, or that could not be found out.
+        """
+        if self.inspection is None:
+            found = await end_inspection(self.files, self._node)
+            if found.answered and self._spec.network != UNENFORCED:
+                raise SandboxStartFailed(
+                    "the network of the pod is not closed, although a NetworkPolicy denies all connections: from inside "
+                    f"answered {', '.join(found.answered)}; use a cluster whose network plugin enforces policies, or "
+                    f"accept it with `unsafe: [network]` and `sandbox: {{network: {UNENFORCED}}}` in your own "
+                    "configuration"
+                )
+            self.inspection = found
+        return self.inspection
+
+    async def attach(self) -> PodStream:
+        """Attach to the guest.
+
+        Raises:
+            SandboxStartFailed: Its container does not start.
+            ClusterError: The cluster refuses, or cannot be reached.
+        """
+        for _ in range(_ATTACH_TRIES):
+            with suppress(ClusterError):
+                return await self.cluster.open_stream("attach to the pod", self.name, GUEST)
+            await anyio.sleep(_ATTACH_PAUSE_S)
+        await _await_running(self.cluster, self.name, GUEST, self._spec.kubernetes.start_timeout)
+        return await self.cluster.open_stream("attach to the pod", self.name, GUEST)
+
+    async def check(self) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        """Look up the pod: that it was not changed, and what opens its network; return both.
+
+        Raises:
+            SandboxStartFailed: It was changed, or opened and the user has not accepted that.
+            ClusterError: The cluster refuses, or cannot be reached.
+        """
+        return await check_pod(self.cluster, self._asked, self._spec)
+
+    async def delete(self) -> None:
+        """Delete the pod; its node ends it afterwards.
+
+        Raises:
+            ClusterError: The cluster refuses, or cannot be reached.
+        """
+        await delete_pod(self.cluster, self.name, self._uid)
+
+    async def aclose(self) -> None:
+        """End the session, without which the pod stays."""
+        with anyio.CancelScope(shield=True):
+            await self.files.aclose()
+            await self.cluster.aclose()
+
+    async def remove(self) -> None:
+        """Delete the pod, and end the session; a pod that cannot be deleted now is found later by its labels."""
+        with anyio.CancelScope(shield=True):
+            with suppress(RingfenceError), anyio.move_on_after(_REMOVE_S):
+                await self.delete()
+            await self.aclose()
+
+
+def _name(pod: Mapping[str, Any]) -> str:
+    return str(pod["metadata"]["name"])
+
+
+async def start_pod(cluster: Cluster, asked: Mapping[str, Any], spec: SandboxSpec) -> Mapping[str, Any]:
+    """Make a pod; return it as it is once its container `FILES` runs.
+
+    Raises:
+        SandboxStartFailed, ClusterError, AuthenticationFailed: As `SandboxPod.create`; the session is closed.
+    """
+    name = _name(asked)
+    try:
+        _refuse_openings(cluster, spec, await ensure_policy(cluster, asked["metadata"]["labels"]))
+        with anyio.CancelScope(shield=True):  # the cluster would create it anyway
+            made = await cluster.call(f"create pod {name!r}", "POST", cluster.path("pods"), body=asked)
+        _refuse_changes(cluster, asked, made)
+        running = await _await_running(cluster, name, FILES, spec.kubernetes.start_timeout)
+        _refuse_changes(cluster, asked, running)  # until it runs, others may have changed it
+    except BaseException as exc:
+        is_ours = not (isinstance(exc, ClusterError) and exc.reason == "AlreadyExists")
+        await _give_up(cluster, name if is_ours else None)
+        raise
+    return running
+
+
+async def _give_up(cluster: Cluster, pod: str | None) -> None:
+    """Delete a pod, and end the session."""
+    with anyio.CancelScope(shield=True):
+        if pod is not None:
+            with suppress(RingfenceError):
+                await delete_pod(cluster, pod)
+        await cluster.aclose()
+
+
+async def check_pod(
+    cluster: Cluster, asked: Mapping[str, Any], spec: SandboxSpec
+) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Look up a pod: that it was not changed, and what opens its network; return both.
+
+    Raises:
+        SandboxStartFailed, ClusterError: As `SandboxPod.check`.
+    """
+    pod = await cluster.call("look up the pod", "GET", cluster.path("pods", _name(asked)))
+    _refuse_changes(cluster, asked, pod)
+    openings = await find_openings(cluster, pod["metadata"].get("labels") or {})
+    _refuse_openings(cluster, spec, openings)
+    return pod, openings
+
+
+def _refuse_openings(cluster: Cluster, spec: SandboxSpec, openings: tuple[str, ...]) -> None:
+    if openings and spec.network != UNENFORCED:
+        raise SandboxStartFailed(
+            f"namespace {cluster.namespace!r} has NetworkPolicies that open sandboxes: {'; '.join(openings)}; give "
+            "sandboxes a namespace of their own (sandbox.kubernetes.namespace), have those policies exclude "
+            f"pods with the label app.kubernetes.io/managed-by=ringfence, or accept them with `unsafe: [network]` "
+            f"and `sandbox: {{network: {UNENFORCED}}}` in your own configuration"
+        )
+
+
+def _refuse_changes(cluster: Cluster, asked: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    if changes := list(changes_of(asked, found)):
+        raise SandboxStartFailed(
+            f"{cluster.name} did not make the pod as asked: {'; '.join(changes)}; nothing of yours ran in it. "
+            "An admission controller, or another user, changed it: exempt the namespace, or name another "
+            "(sandbox.kubernetes.namespace)"
+        )
+
+
+async def _await_running(cluster: Cluster, name: str, container: str, timeout_s: float) -> Mapping[str, Any]:
+    """Wait until the node reports a container of a pod as running; return the pod as it is then."""
+    problem = None
+    with anyio.move_on_after(timeout_s):
+        async with aclosing(cluster.follow_pod(name)) as states:
+            async for pod in states:
+                if is_running(pod, container):
+                    return pod
+                found = start_problem(pod)
+                if problem is None or found is None or not found.is_repetition:
+                    problem = found
+                if problem is not None and problem.is_final:
+                    raise SandboxStartFailed(f"the sandbox did not start: {problem.text}")
+        raise SandboxStartFailed("the sandbox did not start: its pod was deleted from outside")
+    said = problem.text if problem else await _last_warning(cluster, name)
+    raise SandboxStartFailed(
+        f"the sandbox did not start within {timeout_s:g} s: {said} (sandbox.kubernetes.start_timeout)"
+    )
+
+
+async def _last_warning(cluster: Cluster, name: str) -> str:
+    """The newest warning about a pod, if this user may read events."""
+    selector = f"involvedObject.name={name},type=Warning"
+    with suppress(RingfenceError, KeyError):
+        found = await cluster.call(
+            "list events", "GET", cluster.path("events"), params={"fieldSelector": selector}
+        )
+        if found["items"]:
+            return shown(str(found["items"][-1]["message"]))
+    return "the node does not say why"
+
+
+async def delete_pod(cluster: Cluster, name: str, uid: str | None = None) -> bool:
+    """Delete a pod; return whether it was there. Its node ends it afterwards.
+
+    Args:
+        cluster: The session.
+        name: The pod's name.
+        uid: A pod of this name that is another one stays; None if it is not known.
+
+    Raises:
+        ClusterError: The cluster refuses, or cannot be reached.
+    """
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}} if uid else None
+    try:
+        await cluster.call(f"delete pod {name!r}", "DELETE", cluster.path("pods", name), body=options)
+    except ClusterError as exc:
+        if not exc.is_absent and exc.reason != "Conflict":
+            raise
+        return False
+    return True
