@@ -93,14 +93,6 @@ class PodStream(ByteStream):
         taken, self._rest = self._rest[:max_bytes], self._rest[max_bytes:]
         return bytes(taken)
 
-    async def receive_all(self, limit_bytes: int) -> bytes:
-        """Receive stdout until the stream ends in whatever way, or at least `limit_bytes` have come."""
-        received = b""
-        with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
-            while len(received) < limit_bytes:
-                received += await self.receive()
-        return received
-
     @property
     def last_words(self) -> str:
         """The end of stderr, as it can be shown."""
