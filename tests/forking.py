@@ -30,22 +30,44 @@ _IMPORTED = (
     "cryptography.hazmat.primitives.serialization",
     "dbos._sys_db_postgres",
     "dbos._sys_db_sqlite",
+    "jinja2",
+    "jsonschema",
     "platformdirs",
     *sorted({f"ringfence.cli.{entry.target.partition(':')[0]}" for entry in COMMANDS.values()}),
     "ringfence.cli.app",
+    "ringfence.cli.error_report",
     "ringfence.cli.loop.inspection",
     "ringfence.cli.loop.start",
     "ringfence.cli.loop.view",
     "ringfence.cli.render.live",
     "ringfence.cli.run.execution",
+    "ringfence.cli.runs.reference",
+    "ringfence.egress.gate",
+    "ringfence.egress.gateway.server",
     "ringfence.engine.client",
+    "ringfence.fleet.client",
+    "ringfence.fleet.daemon",
+    "ringfence.fleet.herdctl",
+    "ringfence.integrations.attestation.loop_attestation",
+    "ringfence.integrations.attestation.verification",
+    "ringfence.job.changes",
+    "ringfence.job.garbage_collection",
+    "ringfence.job.standing_sandbox",
+    "ringfence.job.verification",
     "ringfence.loop.draft",
-    "ringfence.loop.worker",
+    "ringfence.loop.report.html",
+    "ringfence.loop.report.markdown",
     "ringfence.loop.start",
+    "ringfence.loop.worker",
+    "ringfence.model.messages_api",
     "ringfence.model.scripted.upstream",
+    "ringfence.runtime.agent_cli",
     "ringfence.runtime.api",
+    "ringfence.runtime.session",
     "ringfence.sandbox.bubblewrap.backend",
     "ringfence.sandbox.docker.backend",
+    "ringfence.sandbox.workspace.standalone",
+    "ringfence.tool.function",
     "ringfence.tool.toolset",
     "rich.console",
     "sqlalchemy.dialects.sqlite.aiosqlite",
@@ -114,6 +136,17 @@ class _Forks:
         time.tzset()
 
 
+def _load_templates() -> None:
+    """Compile the templates of a loop's report, as each loop would at its end."""
+    from tests.loop.report.sample import lifelike
+
+    from ringfence.loop.report.html import render_html
+    from ringfence.loop.report.markdown import render_markdown
+
+    for render in (render_html, render_markdown):
+        render(lifelike(hostile=""))
+
+
 class _End:
     """Ends the process after all exit functions that were registered later, if `code` is known by then."""
 
@@ -165,6 +198,7 @@ if __name__ == "__main__":
     for _name in _IMPORTED:
         importlib.import_module(_name)
     cli.main = _main  # its module of that name took its place
+    _load_templates()
     gc.freeze()
     if (_words := _Forks(socket.socket(fileno=int(sys.argv[1]))).serve()) is not None:
         _do_and_end(_words, _end)
