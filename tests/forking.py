@@ -9,7 +9,7 @@ clear every module, and so copy each page of memory that the fork shares, which 
 
 import atexit
 import gc
-import importlib
+import importlib.util
 import json
 import os
 import runpy
@@ -50,6 +50,7 @@ _IMPORTED = (
     "ringfence.fleet.herdctl",
     "ringfence.integrations.attestation.loop_attestation",
     "ringfence.integrations.attestation.verification",
+    *(("mcp", "ringfence.integrations.mcp.http") if importlib.util.find_spec("mcp") else ()),
     "ringfence.job.changes",
     "ringfence.job.garbage_collection",
     "ringfence.job.standing_sandbox",
