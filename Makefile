@@ -76,7 +76,7 @@ test-kubernetes: setup ## Sandboxes and a fleet on a node of Kubernetes, which i
 	$(BIN)/ringfence image build --bootstrap base
 	@export KUBERNETES_STATE="$$(mktemp -d)/node"; trap 'scripts/kubernetes.sh down; rmdir "$${KUBERNETES_STATE%/node}"' EXIT; \
 		scripts/kubernetes.sh up node && \
-		scripts/kubernetes.sh image "$$($(BIN)/ringfence image show base --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["name"])')" && \
+		scripts/kubernetes.sh image $$($(BIN)/ringfence image show base --json | python3 -c 'import json, sys; print(*json.load(sys.stdin)["names"])') && \
 		$(PYTEST) -q -n $(WORKERS) --dist loadgroup -m kubernetes_node tests/kubernetes_node
 
 demo: setup ## The main job: an agent repairs the failing tests of examples/red-suite in a sandbox (SANDBOX=docker: in a container)
