@@ -1,7 +1,7 @@
 """A Python that has imported what commands of ringfence need, and forks for each: see `tests.forked`.
 
-`python -m tests.forking FD`: the descriptor is a socket that brings a request per message, with the four descriptors
-that the new process has as its streams and its end is told by, and takes the new process's id.
+`python -m tests.forking FD ROOM`: the descriptor is a socket that brings a request per message, with the four
+descriptors that the new process has as its streams and its end is told by, and takes the new process's id.
 
 A fork ends as Python ends, with its threads, its exit functions and its streams, but for what comes last: Python would
 clear every module, and so copy each page of memory that the fork shares, which takes longer than most commands.
@@ -20,6 +20,9 @@ import sys
 import time
 from contextlib import suppress
 from typing import Any
+
+from tests.forked_children import fork_children
+from tests.process_shown import show
 
 from ringfence import cli
 from ringfence.cli.tree import COMMANDS
@@ -47,7 +50,9 @@ _IMPORTED = (
     "ringfence.engine.client",
     "ringfence.fleet.client",
     "ringfence.fleet.daemon",
+    "ringfence.fleet.daemon.run",
     "ringfence.fleet.herdctl",
+    "ringfence.fleet.worker.worker",
     "ringfence.integrations.attestation.loop_attestation",
     "ringfence.integrations.attestation.verification",
     *(("mcp", "ringfence.integrations.mcp.http") if importlib.util.find_spec("mcp") else ()),
@@ -134,6 +139,7 @@ class _Forks:
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["env"])
+        show([sys.executable, *request["words"]], request["env"])
         time.tzset()
 
 
@@ -202,4 +208,4 @@ if __name__ == "__main__":
     _load_templates()
     gc.freeze()
     if (_words := _Forks(socket.socket(fileno=int(sys.argv[1]))).serve()) is not None:
-        _do_and_end(_words, _end)
+        _do_and_end(fork_children(_words), _end)
