@@ -200,6 +200,7 @@ def _do(words: list[str]) -> None:
 
 if __name__ == "__main__":
     gc.disable()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and so by all that is forked
     _end = _End()
     _main = cli.main
     for _name in _IMPORTED:

@@ -5,7 +5,7 @@ The suite runs against any version of the package, so that a change of its insid
 - `PROMISES_PYTHON` names the interpreter whose `ringfence` is tried (default: the one that runs the tests). Every
   command is `PYTHON -m ringfence ...` in a process of its own, and so is every program that uses the Python API.
 - Without `PROMISES_PYTHON`, commands and programs are forked from a process that has done the imports (`tests.forked`),
-  but for the areas in `STARTED_BY_PYTHON` and the program that tries what a sandbox does.
+  but for the areas in `STARTED_BY_PYTHON`, the program that tries what a sandbox does, and daemons.
 - Nothing here imports `ringfence`, nor, with `PROMISES_PYTHON`, any module of the other tests. What is needed is in
   `product.py`.
 - Names that change from version to version stand in `names.py` alone.
@@ -33,7 +33,7 @@ from tests.promises.packages import copy_pytest
 from tests.promises.product import PYTHON, Product
 
 LEFT_PATIENCE_S = 30.0
-STARTED_BY_PYTHON = frozenset({"test_exec", "test_terminal"})
+STARTED_BY_PYTHON = frozenset({"test_terminal"})
 """Areas whose commands are started as a user starts them: by Python, with nothing imported."""
 
 

@@ -154,21 +154,20 @@ class Product:
                 raise
         return Ended(tuple(line[4:]), process.returncode, out, errors)
 
-    def _process(self, line: list[str], cwd: Path, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    def _process(
+        self, line: list[str], cwd: Path, environment: dict[str, str], **options: Any
+    ) -> "subprocess.Popen[bytes]":
         """Start a command: by Python itself, or forked from a Python that has its imports behind it.
 
         A variable such as PYTHONPATH takes effect only where Python starts.
         """
-        streams: dict[str, Any] = {
-            "stdin": subprocess.PIPE,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-        }
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        options = {"cwd": cwd, "env": environment, **streams, **options}
         if not self.is_forked or any(name.startswith("PYTHON") for name in environment):
-            return subprocess.Popen(line, cwd=cwd, env=environment, **streams)
+            return subprocess.Popen(line, **options)
         from tests.forked import Forked
 
-        return Forked[bytes]([line[0], *line[2:]], cwd=cwd, env=environment, **streams)
+        return Forked[bytes]([line[0], *line[2:]], **options)
 
     def does(self, command: str, *words: str | Path, **options: Any) -> Ended:
         """Run a command that must succeed."""
@@ -178,15 +177,12 @@ class Product:
 
     @contextmanager
     def started(
-        self, command: str, *words: str | Path, cwd: Path | None = None, **options: Any
+        self, command: str, *words: str | Path, env: dict[str, str] | None = None, **options: Any
     ) -> Iterator["subprocess.Popen[bytes]"]:
         """Start a command that goes on; what is left of it in the end is killed."""
-        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(
-            self.words(command, *words),
-            cwd=cwd or self.project,
-            **{"env": self.variables(), "start_new_session": True, **streams, **options},
-        )
+        line, environment = self.words(command, *words), env or self.variables()
+        usual: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True}
+        process = self._process(line, self.project, environment, **{**usual, **options})
         try:
             yield process
         finally:
