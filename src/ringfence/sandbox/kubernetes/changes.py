@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
+
+from lightkube.utils.quantity import parse_quantity
 
 from ringfence.sandbox.kubernetes.manifest import POD_OFF
 
@@ -56,9 +58,7 @@ _HARMLESS: tuple[tuple[str, Any], ...] = (
 )
 """Values of a security context that may be added."""
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
-_QUANTITY = re.compile(r"([+-]?[0-9.]+)(?:([eE][+-]?[0-9]+)|([numkMGTPE]|[KMGTPE]i)?)")
 _TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io"  # noqa: S105 -- a path
-_SUFFIXES = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
 
 def changes_of(asked: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[str]:
@@ -153,17 +153,11 @@ def _sized(volume: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**volume, "emptyDir": {**empty, "sizeLimit": _quantity(empty.get("sizeLimit", "0"))}}
 
 
-def _quantity(text: Any) -> Decimal:
-    """A quantity of the API, which a server may write in another form; no number if it is none."""
-    match = _QUANTITY.fullmatch(str(text))
-    if match is None:
-        return Decimal("NaN")
-    number, exponent, suffix = match.groups()
+def _quantity(text: Any) -> Decimal | None:
+    """A quantity of the API, which a server may write in another form; NaN, which equals nothing, if it is none."""
     try:
-        if exponent is None and suffix is not None and suffix.endswith("i"):
-            return Decimal(number) * Decimal(1024) ** ("KMGTPE".index(suffix[0]) + 1)
-        return Decimal(number + (exponent or f"e{_SUFFIXES[suffix] if suffix else 0}"))
-    except InvalidOperation:
+        return parse_quantity(str(text))
+    except ValueError:
         return Decimal("NaN")
 
 
