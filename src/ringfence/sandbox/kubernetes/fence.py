@@ -64,7 +64,7 @@ class PodFence(Fence):
     def _broken(self) -> str | None:
         """Why the stream broke, if it did not end by itself; the guest may live, and cannot be reached any more."""
         end = self.stream.end
-        return end.detail if end is not None and end.kind in ("lost", "protocol") else None
+        return end.detail if end is not None and end.is_broken else None
 
     async def kill(self) -> str | None:
         """Close the stream, which ends the guest and with it all in its container; see that it has ended."""

@@ -54,6 +54,7 @@ def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods)
             "a pod sees no files of this machine, so the workspace has to be uploaded: use mode 'clone' or 'read_only'",
             rule="mount-unseen",
         )
+    names = launch.spec.host_names()
     labels = {key: value for key, value in asked.labels.items() if key not in _ANNOTATIONS}
     return {
         "apiVersion": "v1",
@@ -69,7 +70,7 @@ def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods)
             "automountServiceAccountToken": False,
             **dict.fromkeys(POD_OFF, False),
             "hostname": asked.hostname,
-            "hostAliases": list(_host_aliases(launch.spec.host_names())),
+            "hostAliases": [{"ip": _LOOPBACK, "hostnames": list(names)}] if names else [],
             "dnsPolicy": "None",
             "dnsConfig": {"nameservers": [_LOOPBACK]},  # one is required; none listens there
             "activeDeadlineSeconds": int(lifetime_s(launch.spec.ttl_s)),
@@ -99,11 +100,6 @@ def _owners(namespace: str | None) -> Iterator[dict[str, Any]]:
     name, uid = os.environ.get("POD_NAME"), os.environ.get("POD_UID")
     if name and uid and namespace in (None, os.environ.get("POD_NAMESPACE")):
         yield {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "blockOwnerDeletion": False}
-
-
-def _host_aliases(names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    if names:
-        yield {"ip": _LOOPBACK, "hostnames": list(names)}
 
 
 def _guest(asked: HardenedContainer, settings: KubernetesPods) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 import aiohttp
 import anyio
@@ -41,10 +41,12 @@ _PLAIN_CLOSE = (1000, 1001, 1005, 0)
 class StreamEnd:
     """Why a stream ended."""
 
-    kind: Literal["status", "closed", "lost", "protocol"]
-    """`status`: the cluster reported how the command, or attaching, ended; `closed`: it closed the stream without that;
-    `lost`: the connection broke, or was closed with an error; `protocol`: what came was not from a cluster."""
     detail: str
+    is_broken: bool
+    """Whether the connection broke, was closed with an error, or carried what is not from a cluster.
+
+    Otherwise the cluster reported how the command, or attaching, ended, or just closed the stream.
+    """
 
 
 class PodStream(ByteStream):
@@ -87,8 +89,7 @@ class PodStream(ByteStream):
             if self._is_closed:
                 raise anyio.ClosedResourceError
             if self.end is not None:
-                is_broken = self.end.kind in ("lost", "protocol")
-                raise anyio.BrokenResourceError if is_broken else anyio.EndOfStream
+                raise anyio.BrokenResourceError if self.end.is_broken else anyio.EndOfStream
             await self._receive_message()
         taken, self._rest = self._rest[:max_bytes], self._rest[max_bytes:]
         return bytes(taken)
@@ -109,7 +110,7 @@ class PodStream(ByteStream):
                 self._take(message.data[0], message.data)
         elif message.type is aiohttp.WSMsgType.CLOSE:
             said = f"the cluster closed the stream with code {message.data}: {shown(message.extra or 'no reason')}"
-            self.end = StreamEnd("closed" if message.data in _PLAIN_CLOSE else "lost", said)
+            self.end = StreamEnd(said, is_broken=message.data not in _PLAIN_CLOSE)
         elif message.type is aiohttp.WSMsgType.ERROR and isinstance(message.data, aiohttp.WebSocketError):
             self._refuse(f"what is no message: {message.data}")
         elif message.type in (
@@ -131,12 +132,12 @@ class PodStream(ByteStream):
             if len(message) > 1:
                 self.status = _parse_status(message[1:])
                 said = str(self.status.get("message") or self.status.get("status") or "no reason")
-                self.end = StreamEnd("status", shown(said))
+                self.end = StreamEnd(shown(said), is_broken=False)
         else:
             self._refuse(f"a message on channel {channel}, which is none")
 
     def _refuse(self, what: str) -> None:
-        self.end = StreamEnd("protocol", shown(f"the cluster sent {what}"))
+        self.end = StreamEnd(shown(f"the cluster sent {what}"), is_broken=True)
 
     async def keep_alive(self) -> None:
         """After silence, send an empty message, which a kubelet counts, and a ping, whose answer proxies count."""
@@ -151,9 +152,8 @@ class PodStream(ByteStream):
 
     def _lose(self, cause: object) -> None:
         if self.end is None:
-            self.end = StreamEnd(
-                "lost", f"the connection to the cluster broke: {shown(str(cause or 'closed'))}"
-            )
+            said = f"the connection to the cluster broke: {shown(str(cause or 'closed'))}"
+            self.end = StreamEnd(said, is_broken=True)
 
     async def send(self, item: bytes) -> None:
         """Send to stdin, waiting while the other side does not read.

@@ -5,7 +5,7 @@ followed.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -21,7 +21,6 @@ from ringfence.sandbox.kubernetes.pod import SandboxPod
 from ringfence.sandbox.tar.stream import TOP
 
 _TRANSFER_S = 1800.0
-_CHUNK = 1024**2
 
 
 @dataclass(eq=False)
@@ -58,13 +57,11 @@ class PodVolume(Volume):
         with _bounded(doing):
             argv = (*INTERPRETER, program("get"), CARRIED, TOP)
             async with await self.pod.cluster.open_stream(doing, self.name, FILES, argv=argv) as stream:
-                with suppress(anyio.EndOfStream):
-                    while True:
-                        data = await stream.receive(_CHUNK)
-                        size += len(data)
-                        if size > limit_bytes:
-                            raise LimitReached("disk", allowed=limit_bytes, used=size)
-                        await anyio.to_thread.run_sync(file.write, data)
+                async for data in stream:
+                    size += len(data)
+                    if size > limit_bytes:
+                        raise LimitReached("disk", allowed=limit_bytes, used=size)
+                    await anyio.to_thread.run_sync(file.write, data)
             if (stream.status or {}).get("status") != "Success":
                 raise InfrastructureFault(last_line(stream))
 
