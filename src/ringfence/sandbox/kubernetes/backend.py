@@ -91,13 +91,13 @@ class KubernetesBackend(Backend):
                 raise
         laps = {"pod": created - began, "attach": time.monotonic() - created}
         image = ImageFacts(_image_id(found), str(launch.spec.image), inspection.environment, volumes=())
-        asked = self._harden(launch, volume=volume is not None, image=image)
+        container = self._harden(launch, volume=volume is not None, image=image)
         facts = started_facts(
-            asked,
+            container,
             launch,
             backend=self.name,
             engine=f"Kubernetes, {pod.cluster.name}",
-            runtime=asked.runtime or "the node's default",
+            runtime=container.runtime or "the node's default",
             laps_ms={key: round(value * 1000, 3) for key, value in laps.items()},
         )
         facts = replace(
@@ -114,7 +114,7 @@ class KubernetesBackend(Backend):
         from ringfence.sandbox.kubernetes.pod import SandboxPod
 
         spec = launch.spec
-        asked = make_pod(self._harden(launch, volume=volume), launch, spec.kubernetes)
+        manifest = make_pod(self._harden(launch, volume=volume), launch, spec.kubernetes)
         cluster = await _open(spec)
         try:
             remember(spec.engine, spec.kubernetes.namespace)  # a later process looks there
@@ -122,7 +122,7 @@ class KubernetesBackend(Backend):
         except BaseException:
             await cluster.aclose()
             raise
-        return await SandboxPod.create(cluster, asked, spec)
+        return await SandboxPod.create(cluster, manifest, spec)
 
     def _harden(self, launch: Launch, *, volume: bool, image: ImageFacts | None = None) -> HardenedContainer:
         """Decide how the container is configured; nothing is known of the image before the pod runs."""

@@ -9,10 +9,10 @@ from lightkube.utils.quantity import parse_quantity
 
 from ringfence.sandbox.kubernetes.manifest import POD_OFF
 
-_POD_APART = frozenset(
+_POD_COMPARED_APART = frozenset(
     {*POD_OFF, "securityContext", "volumes", "containers", "initContainers", "ephemeralContainers"}
 )
-_POD_FREE = frozenset(
+_POD_CHANGEABLE = frozenset(
     {
         *(
             "nodeName",
@@ -41,8 +41,8 @@ _POD_FREE = frozenset(
     }
 )
 """Fields of a pod that a cluster completes, or others may set: where it runs and with which priority."""
-_CONTAINER_APART = frozenset({"name", "resources", "securityContext", "volumeMounts"})
-_CONTAINER_FREE = frozenset({"imagePullPolicy", "resizePolicy"})
+_CONTAINER_COMPARED_APART = frozenset({"name", "resources", "securityContext", "volumeMounts"})
+_CONTAINER_CHANGEABLE = frozenset({"imagePullPolicy", "resizePolicy"})
 _LOOSENING_ANNOTATIONS = re.compile(
     r"container\.apparmor\.security\.beta\.kubernetes\.io/.*"  # before 1.30 the only way to turn AppArmor off
     r"|k8s\.v1\.cni\.cncf\.io/networks|v1\.multus-cni\.io/default-network"  # more networks, without policies
@@ -61,33 +61,34 @@ _EMPTY: tuple[Any, ...] = (None, "", [], {})
 _TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io"  # noqa: S105 -- a path
 
 
-def changes_of(asked: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[str]:
+def changes_of(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
     """Yield each way in which the pod that the cluster made differs from the one asked for, and may be less safe."""
     for kind in ("labels", "annotations"):
-        found = made["metadata"].get(kind) or {}
-        for key, value in asked["metadata"][kind].items():
+        found = got["metadata"].get(kind) or {}
+        for key, value in wanted["metadata"][kind].items():
             if found.get(key) != value:
                 yield f"{kind[:-1]} {key!r} is {found.get(key)!r}, not {value!r}"
-    for key, value in sorted((made["metadata"].get("annotations") or {}).items()):
+    for key, value in sorted((got["metadata"].get("annotations") or {}).items()):
         if _LOOSENING_ANNOTATIONS.fullmatch(key) and value != "runtime/default":
             yield f"annotation {key!r} is {value!r}, which was not asked for"
-    wanted, got = asked["spec"], made["spec"]
-    yield from _wrong_pod(wanted, got)
-    yield from _wrong_volumes(wanted, got)
-    containers = {one["name"]: one for one in got.get("containers") or ()}
-    for one in wanted["containers"]:
+    yield from _pod_changes(wanted["spec"], got["spec"])
+    yield from _volume_changes(wanted["spec"], got["spec"])
+    containers = {one["name"]: one for one in got["spec"].get("containers") or ()}
+    for one in wanted["spec"]["containers"]:
         if one["name"] in containers:
-            yield from _wrong_container(one, containers[one["name"]])
+            yield from _container_changes(one, containers[one["name"]])
 
 
-def _wrong_pod(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
+def _pod_changes(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
     for key in POD_OFF:
         if got.get(key, False):
             yield f"{key} is on"
-    for key in sorted((wanted.keys() | got.keys()) - _POD_APART - _POD_FREE):
-        if _stored(got.get(key)) != _stored(wanted.get(key)):
+    for key in sorted((wanted.keys() | got.keys()) - _POD_COMPARED_APART - _POD_CHANGEABLE):
+        if _without_empty(got.get(key)) != _without_empty(wanted.get(key)):
             yield f"{key} is {got.get(key)!r}, not {wanted.get(key)!r}"
-    yield from _differences("securityContext", wanted["securityContext"], got.get("securityContext") or {})
+    yield from _security_context_changes(
+        "securityContext", wanted["securityContext"], got.get("securityContext") or {}
+    )
     for kind in ("containers", "initContainers", "ephemeralContainers"):
         names = [one["name"] for one in wanted.get(kind) or ()]
         found = [one["name"] for one in got.get(kind) or ()]
@@ -95,32 +96,32 @@ def _wrong_pod(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[st
             yield f"{kind} are {found!r}, not {names!r}"
 
 
-def _wrong_volumes(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
+def _volume_changes(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
     volumes = {one["name"]: one for one in wanted["volumes"]}
     found = {one["name"]: one for one in got.get("volumes") or ()}
     for name in sorted(found.keys() - volumes.keys()):
         yield f"volume {name!r} was added"
     for name, volume in volumes.items():
-        if name not in found or _sized(found[name]) != _sized(volume):
+        if name not in found or _comparable(found[name]) != _comparable(volume):
             yield f"volume {name!r} was changed"
 
 
-def _wrong_container(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
+def _container_changes(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
     name = wanted["name"]
-    for key in sorted((wanted.keys() | got.keys()) - _CONTAINER_APART - _CONTAINER_FREE):
-        if _stored(got.get(key)) != _stored(wanted.get(key)):
+    for key in sorted((wanted.keys() | got.keys()) - _CONTAINER_COMPARED_APART - _CONTAINER_CHANGEABLE):
+        if _without_empty(got.get(key)) != _without_empty(wanted.get(key)):
             yield f"{key} of container {name!r} was changed"
     limits = {key: _quantity(value) for key, value in wanted["resources"]["limits"].items()}
     found = (got.get("resources") or {}).get("limits") or {}
     if {key: _quantity(value) for key, value in found.items()} != limits:
         yield f"the limits of container {name!r} were changed"
-    yield from _differences(
+    yield from _security_context_changes(
         f"securityContext of container {name!r}", wanted["securityContext"], got.get("securityContext") or {}
     )
-    yield from _wrong_mounts(wanted, got)
+    yield from _mount_changes(wanted, got)
 
 
-def _wrong_mounts(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
+def _mount_changes(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
     mounts = {one["mountPath"]: one for one in wanted["volumeMounts"]}
     found = {one["mountPath"]: one for one in got.get("volumeMounts") or ()}
     for path in sorted(found.keys() - mounts.keys()):
@@ -136,16 +137,16 @@ def _wrong_mounts(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator
             yield f"the mount on {path!r} was changed"
 
 
-def _stored(value: Any) -> Any:
+def _without_empty(value: Any) -> Any:
     """A value as the API stores it: empty ones are left out."""
     if isinstance(value, Mapping):
-        value = {key: inner for key, one in value.items() if (inner := _stored(one)) not in _EMPTY}
+        value = {key: inner for key, one in value.items() if (inner := _without_empty(one)) not in _EMPTY}
     elif isinstance(value, list):
-        value = [_stored(one) for one in value]
+        value = [_without_empty(one) for one in value]
     return None if value in _EMPTY else value
 
 
-def _sized(volume: Mapping[str, Any]) -> Mapping[str, Any]:
+def _comparable(volume: Mapping[str, Any]) -> Mapping[str, Any]:
     """A volume whose size can be compared."""
     empty = volume.get("emptyDir")
     if empty is None:
@@ -161,7 +162,7 @@ def _quantity(text: Any) -> Decimal | None:
         return Decimal("NaN")
 
 
-def _differences(what: str, wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
+def _security_context_changes(what: str, wanted: Mapping[str, Any], got: Mapping[str, Any]) -> Iterator[str]:
     """Values that differ, and those that were added: a uid, groups, capabilities, sysctls."""
     for key, value in wanted.items():
         if got.get(key) != value:

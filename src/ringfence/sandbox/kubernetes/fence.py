@@ -48,16 +48,16 @@ class PodFence(Fence):
             return EndReason("engine", f"{broken}; a stream is not opened again", self.stream.last_words)
         return EndReason("killed", "its pod was deleted from outside", self.stream.last_words)
 
-    async def _reported_end(self, *, is_certain: bool = False) -> EndReason | None:
+    async def _reported_end(self, *, ignores_lost_node: bool = False) -> EndReason | None:
         """Wait until the cluster reports that the guest has ended; None if the pod is deleted before.
 
         Args:
-            is_certain: Whether a report that its node is lost does not count, as the guest may run there.
+            ignores_lost_node: Whether a report that its node is lost does not count, as the guest may run there.
         """
         async with aclosing(self.pod.cluster.follow_pod(self.pod.name)) as states:
             async for pod in states:
                 end = end_of(pod)
-                if end is not None and not (is_certain and end.reason == "node_lost"):
+                if end is not None and not (ignores_lost_node and end.reason == "node_lost"):
                     return end
         return None
 
@@ -91,7 +91,7 @@ class PodFence(Fence):
         why = f"no report within {_END_S:g} s"
         with anyio.move_on_after(_END_S):
             try:
-                await self._reported_end(is_certain=True)
+                await self._reported_end(ignores_lost_node=True)
                 return None
             except RingfenceError as exc:
                 why = str(exc)

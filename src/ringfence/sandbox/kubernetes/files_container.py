@@ -11,7 +11,6 @@ import anyio.to_thread
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from ringfence.errors import InfrastructureFault
-from ringfence.sandbox.kubernetes.cluster_error import shown
 from ringfence.sandbox.kubernetes.pod_stream import KEEP_ALIVE_S, PodStream
 
 Target = tuple[str, str, int, str]
@@ -68,7 +67,7 @@ class FilesContainer:
                 if isinstance(found, dict):
                     return found
             raise InfrastructureFault("its answer is none")
-        raise InfrastructureFault(last_line(self._stream))
+        raise InfrastructureFault(self._stream.why_ended)
 
     async def keep_alive(self) -> None:
         """Keep the stream alive while nothing is asked; one that is lost is noticed by the next request."""
@@ -79,9 +78,3 @@ class FilesContainer:
     async def aclose(self) -> None:
         """Close the stream; the process then waits for the end of the pod."""
         await self._stream.aclose()
-
-
-def last_line(stream: PodStream) -> str:
-    """Why a program has ended: its last line on stderr, or what the cluster says of it."""
-    said = str((stream.status or {}).get("message") or (stream.end and stream.end.detail) or "it ended early")
-    return shown(stream.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2] or said)

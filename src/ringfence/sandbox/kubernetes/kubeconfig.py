@@ -63,9 +63,9 @@ def find_cluster(context: str | None) -> SingleConfig:
         return _in_cluster()
     naming = next((file for file in files if file.config.current_context), None)
     name = context or (naming.config.current_context if naming else None)
-    home = _first(files, "contexts", name)
-    if home is not None and name is not None:
-        return _chosen(files, home, name)
+    context_file = _first(files, "contexts", name)
+    if context_file is not None and name is not None:
+        return _resolve_context(files, context_file, name)
     names = sorted({name for file in files for name in file.config.contexts})
     known = f"known: {_listed(names)}" if names else f"none was found in {_places()}"
     if context is not None:
@@ -139,22 +139,23 @@ def _check_fields(file: _File, kind: str, name: str) -> None:
             )
 
 
-def _chosen(files: Sequence[_File], home: _File, name: str) -> SingleConfig:
-    context = home.config.contexts[name]
-    cluster = _cluster(_holder(files, home, name, "clusters", context.cluster), name, context.cluster)
+def _resolve_context(files: Sequence[_File], context_file: _File, name: str) -> SingleConfig:
+    context = context_file.config.contexts[name]
+    cluster_file = _find_holder(files, context_file, name, "clusters", context.cluster)
+    cluster = _cluster(cluster_file, name, context.cluster)
     user = User()  # the library takes none for a fault
     if context.user:
-        user = _user(_holder(files, home, name, "users", context.user), name, context.user)
-    return SingleConfig(name, context, cluster, user, home.path)
+        user = _user(_find_holder(files, context_file, name, "users", context.user), name, context.user)
+    return SingleConfig(name, context, cluster, user, context_file.path)
 
 
-def _holder(
-    files: Sequence[_File], home: _File, context: str, kind: Literal["clusters", "users"], name: str
+def _find_holder(
+    files: Sequence[_File], context_file: _File, context: str, kind: Literal["clusters", "users"], name: str
 ) -> _File:
     holder = _first(files, kind, name)
     if holder is None:
         which = "it lacks" if len(files) == 1 else "no kubeconfig has"
-        raise ConfigurationError(f"context {context!r} names {name!r}, which {which}", file=home.path)
+        raise ConfigurationError(f"context {context!r} names {name!r}, which {which}", file=context_file.path)
     return holder
 
 

@@ -37,7 +37,7 @@ def pod_name(sandbox_id: str) -> str:
     return container_name(sandbox_id).lower().replace("_", "-")
 
 
-def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods) -> dict[str, Any]:
+def make_pod(container: HardenedContainer, launch: Launch, settings: KubernetesPods) -> dict[str, Any]:
     """The pod of a launch.
 
     Raises:
@@ -55,21 +55,21 @@ def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods)
             rule="mount-unseen",
         )
     names = launch.spec.host_names()
-    labels = {key: value for key, value in asked.labels.items() if key not in _ANNOTATIONS}
+    labels = {key: value for key, value in container.labels.items() if key not in _ANNOTATIONS}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": pod_name(launch.sandbox_id),
             "labels": {**labels, **MANAGED_BY},
-            "annotations": {key: asked.labels[key] for key in _ANNOTATIONS},
+            "annotations": {key: container.labels[key] for key in _ANNOTATIONS},
             "ownerReferences": list(_owners(settings.namespace)),
         },
         "spec": {
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
             **dict.fromkeys(POD_OFF, False),
-            "hostname": asked.hostname,
+            "hostname": container.hostname,
             "hostAliases": [{"ip": _LOOPBACK, "hostnames": list(names)}] if names else [],
             "dnsPolicy": "None",
             "dnsConfig": {"nameservers": [_LOOPBACK]},  # one is required; none listens there
@@ -77,16 +77,17 @@ def make_pod(asked: HardenedContainer, launch: Launch, settings: KubernetesPods)
             "terminationGracePeriodSeconds": _GRACE_S,
             "securityContext": {
                 "runAsNonRoot": True,
-                "runAsUser": asked.uid,
-                "runAsGroup": asked.gid,
+                "runAsUser": container.uid,
+                "runAsGroup": container.gid,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "nodeSelector": {**settings.node_selector, **_ARCHITECTURE},
             "tolerations": [each.model_dump(exclude_none=True) for each in settings.tolerations],
             "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
-            **({} if asked.runtime is None else {"runtimeClassName": asked.runtime}),
-            "volumes": list(_volumes(asked, settings, int(launch.spec.disk))),
-            "containers": [_files(asked), _guest(asked, settings)],  # a node starts them in this order
+            **({} if container.runtime is None else {"runtimeClassName": container.runtime}),
+            "volumes": list(_volumes(container, settings, int(launch.spec.disk))),
+            # A node starts them in this order.
+            "containers": [_files_container(container), _guest_container(container, settings)],
         },
     }
 
@@ -102,14 +103,14 @@ def _owners(namespace: str | None) -> Iterator[dict[str, Any]]:
         yield {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "blockOwnerDeletion": False}
 
 
-def _guest(asked: HardenedContainer, settings: KubernetesPods) -> dict[str, Any]:
-    limits = {"memory": str(asked.limits.memory), "cpu": f"{asked.limits.cpus:.3f}"}
+def _guest_container(container: HardenedContainer, settings: KubernetesPods) -> dict[str, Any]:
+    limits = {"memory": str(container.limits.memory), "cpu": f"{container.limits.cpus:.3f}"}
     # Variables of the image cannot be removed. Those that decide which programs and libraries run first are set.
-    environment = {"LD_LIBRARY_PATH": "", "LD_PRELOAD": "", "LD_AUDIT": "", **asked.first_environment}
+    environment = {"LD_LIBRARY_PATH": "", "LD_PRELOAD": "", "LD_AUDIT": "", **container.first_environment}
     return {
         "name": GUEST,
-        **_secured(asked),
-        "command": list(asked.argv),
+        **_common_fields(container),
+        "command": list(container.argv),
         "env": [{"name": name, "value": value} for name, value in environment.items()],
         "stdin": True,
         "stdinOnce": True,
@@ -117,11 +118,11 @@ def _guest(asked: HardenedContainer, settings: KubernetesPods) -> dict[str, Any]
         "volumeMounts": [
             *(
                 {"name": f"memory-{number}", "mountPath": one.target}
-                for number, one in enumerate(asked.memory)
+                for number, one in enumerate(container.memory)
             ),
             *(
                 {"name": _volume_name(number, one), "mountPath": one.target, "readOnly": one.read_only}
-                for number, one in enumerate(asked.mounts)
+                for number, one in enumerate(container.mounts)
             ),
             *(
                 {"name": f"claim-{number}", "mountPath": one.target, "readOnly": True}
@@ -135,15 +136,15 @@ def _volume_name(number: int, mount: ContainerMount) -> str:
     return f"empty-{number}" if mount.source is None else _WORKSPACE_VOLUME
 
 
-def _files(asked: HardenedContainer) -> dict[str, Any]:
+def _files_container(container: HardenedContainer) -> dict[str, Any]:
     mounts = [
         {"name": _WORKSPACE_VOLUME, "mountPath": f"{CARRIED}/{TOP}"}
-        for mount in asked.mounts
+        for mount in container.mounts
         if mount.source is not None
     ]
     return {
         "name": FILES,
-        **_secured(asked),
+        **_common_fields(container),
         "command": [*INTERPRETER, program("files"), CARRIED],
         "env": [{"name": "LD_PRELOAD", "value": ""}],
         "stdin": True,
@@ -153,27 +154,29 @@ def _files(asked: HardenedContainer) -> dict[str, Any]:
     }
 
 
-def _secured(asked: HardenedContainer) -> dict[str, Any]:
+def _common_fields(container: HardenedContainer) -> dict[str, Any]:
     return {
-        "image": asked.image.reference,
+        "image": container.image.reference,
         "imagePullPolicy": "IfNotPresent",
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
         "workingDir": "/",
         "securityContext": {
-            "allowPrivilegeEscalation": not asked.no_new_privileges,
+            "allowPrivilegeEscalation": not container.no_new_privileges,
             "privileged": False,
-            "readOnlyRootFilesystem": asked.read_only_root,
+            "readOnlyRootFilesystem": container.read_only_root,
             "capabilities": {"drop": ["ALL"]},
         },
     }
 
 
-def _volumes(asked: HardenedContainer, settings: KubernetesPods, disk_bytes: int) -> Iterator[dict[str, Any]]:
-    for number, memory in enumerate(asked.memory):
+def _volumes(
+    container: HardenedContainer, settings: KubernetesPods, disk_bytes: int
+) -> Iterator[dict[str, Any]]:
+    for number, memory in enumerate(container.memory):
         size = {"medium": "Memory", "sizeLimit": str(memory.size_bytes)}
         yield {"name": f"memory-{number}", "emptyDir": size}
-    for number, mount in enumerate(asked.mounts):
+    for number, mount in enumerate(container.mounts):
         size = {"medium": "Memory", "sizeLimit": "1Mi"}
         if mount.source is not None:
             # Beyond it the node evicts the pod; the watchdog of the guest ends it before.

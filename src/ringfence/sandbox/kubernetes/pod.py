@@ -37,40 +37,40 @@ class SandboxPod:
     def __init__(
         self,
         cluster: Cluster,
-        asked: Mapping[str, Any],
+        manifest: Mapping[str, Any],
         spec: SandboxSpec,
         running: Mapping[str, Any],
         files: FilesContainer,
     ) -> None:
         self.cluster = cluster
-        self.name = _name(asked)
+        self.name = _name(manifest)
         self.files = files
         self.inspection: Inspection | None = None
-        self._asked = asked
+        self._manifest = manifest
         self._spec = spec
         self._uid = str(running["metadata"]["uid"])
         self._node = str((running.get("status") or {}).get("hostIP") or "")
 
     @classmethod
-    async def create(cls, cluster: Cluster, asked: Mapping[str, Any], spec: SandboxSpec) -> "SandboxPod":
+    async def create(cls, cluster: Cluster, manifest: Mapping[str, Any], spec: SandboxSpec) -> "SandboxPod":
         """Make a pod, and begin to look from inside whether its network is closed.
 
         Args:
             cluster: The session, which the pod owns from here on.
-            asked: The pod (`manifest.make_pod`).
+            manifest: The pod (`manifest.make_pod`).
             spec: The sandbox's.
 
         Raises:
             SandboxStartFailed: It does not start in time, or the cluster made another one; nothing is left.
             ClusterError, AuthenticationFailed: The cluster refuses, or cannot be reached.
         """
-        running = await start_pod(cluster, asked, spec)
+        running = await start_pod(cluster, manifest, spec)
         try:
-            stream = await cluster.open_stream("attach to the pod for its files", _name(asked), FILES)
-            pod = cls(cluster, asked, spec, running, FilesContainer(stream))
+            stream = await cluster.open_stream("attach to the pod for its files", _name(manifest), FILES)
+            pod = cls(cluster, manifest, spec, running, FilesContainer(stream))
             await begin_inspection(pod.files, pod._node)
         except BaseException:
-            await _give_up(cluster, _name(asked))
+            await _give_up(cluster, _name(manifest))
             raise
         return pod
 
@@ -113,7 +113,7 @@ class SandboxPod:
             SandboxStartFailed: It was changed, or opened and the user has not accepted that.
             ClusterError: The cluster refuses, or cannot be reached.
         """
-        return await check_pod(self.cluster, self._asked, self._spec)
+        return await check_pod(self.cluster, self._manifest, self._spec)
 
     async def delete(self) -> None:
         """Delete the pod; its node ends it afterwards.
@@ -141,20 +141,20 @@ def _name(pod: Mapping[str, Any]) -> str:
     return str(pod["metadata"]["name"])
 
 
-async def start_pod(cluster: Cluster, asked: Mapping[str, Any], spec: SandboxSpec) -> Mapping[str, Any]:
+async def start_pod(cluster: Cluster, manifest: Mapping[str, Any], spec: SandboxSpec) -> Mapping[str, Any]:
     """Make a pod; return it as it is once its container `FILES` runs.
 
     Raises:
         SandboxStartFailed, ClusterError, AuthenticationFailed: As `SandboxPod.create`; the session is closed.
     """
-    name = _name(asked)
+    name = _name(manifest)
     try:
-        _refuse_openings(cluster, spec, await ensure_policy(cluster, asked["metadata"]["labels"]))
+        _refuse_openings(cluster, spec, await ensure_policy(cluster, manifest["metadata"]["labels"]))
         with anyio.CancelScope(shield=True):  # the cluster would create it anyway
-            made = await cluster.call(f"create pod {name!r}", "POST", cluster.path("pods"), body=asked)
-        _refuse_changes(cluster, asked, made)
+            made = await cluster.call(f"create pod {name!r}", "POST", cluster.path("pods"), body=manifest)
+        _refuse_changes(cluster, manifest, made)
         running = await _await_running(cluster, name, FILES, spec.kubernetes.start_timeout)
-        _refuse_changes(cluster, asked, running)  # until it runs, others may have changed it
+        _refuse_changes(cluster, manifest, running)  # until it runs, others may have changed it
     except BaseException as exc:
         is_ours = not (isinstance(exc, ClusterError) and exc.reason == "AlreadyExists")
         await _give_up(cluster, name if is_ours else None)
@@ -172,15 +172,15 @@ async def _give_up(cluster: Cluster, pod: str | None) -> None:
 
 
 async def check_pod(
-    cluster: Cluster, asked: Mapping[str, Any], spec: SandboxSpec
+    cluster: Cluster, manifest: Mapping[str, Any], spec: SandboxSpec
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """Look up a pod: that it was not changed, and what opens its network; return both.
 
     Raises:
         SandboxStartFailed, ClusterError: As `SandboxPod.check`.
     """
-    pod = await cluster.call("look up the pod", "GET", cluster.path("pods", _name(asked)))
-    _refuse_changes(cluster, asked, pod)
+    pod = await cluster.call("look up the pod", "GET", cluster.path("pods", _name(manifest)))
+    _refuse_changes(cluster, manifest, pod)
     openings = await find_openings(cluster, pod["metadata"].get("labels") or {})
     _refuse_openings(cluster, spec, openings)
     return pod, openings
@@ -196,8 +196,8 @@ def _refuse_openings(cluster: Cluster, spec: SandboxSpec, openings: tuple[str, .
         )
 
 
-def _refuse_changes(cluster: Cluster, asked: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    if changes := list(changes_of(asked, found)):
+def _refuse_changes(cluster: Cluster, manifest: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    if changes := list(changes_of(manifest, found)):
         raise SandboxStartFailed(
             f"{cluster.name} did not make the pod as asked: {'; '.join(changes)}; nothing of yours ran in it. "
             "An admission controller, or another user, changed it: exempt the namespace, or name another "

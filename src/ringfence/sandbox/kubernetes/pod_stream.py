@@ -99,6 +99,12 @@ class PodStream(ByteStream):
         """The end of stderr, as it can be shown."""
         return shown(self.stderr.decode("utf-8", "replace").strip())
 
+    @property
+    def why_ended(self) -> str:
+        """Why the command has ended: its last line on stderr, or what the cluster says of it."""
+        said = str((self.status or {}).get("message") or (self.end and self.end.detail) or "it ended early")
+        return shown(self.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2] or said)
+
     async def _receive_message(self) -> None:
         try:
             message = await self._socket.receive(timeout=self._keep_alive_s)

@@ -51,7 +51,7 @@ async def own_policy(cluster: Cluster) -> Mapping[str, Any] | None:
         ClusterError: The cluster refuses, or cannot be reached.
         AuthenticationFailed: This user may not list policies.
     """
-    return _own(await _list(cluster))
+    return _find_own(await _list_policies(cluster))
 
 
 async def ensure_policy(cluster: Cluster, labels: Mapping[str, str]) -> tuple[str, ...]:
@@ -61,8 +61,8 @@ async def ensure_policy(cluster: Cluster, labels: Mapping[str, str]) -> tuple[st
         SandboxStartFailed: One of that name is there, and allows something.
         ClusterError, AuthenticationFailed: As `own_policy`.
     """
-    policies = await _list(cluster)
-    own = _own(policies)
+    policies = await _list_policies(cluster)
+    own = _find_own(policies)
     if own is None:
         own = make_policy()
         policies = [*policies, own]
@@ -78,7 +78,7 @@ async def ensure_policy(cluster: Cluster, labels: Mapping[str, str]) -> tuple[st
             f"{fault}; delete it (`kubectl -n {cluster.namespace} delete networkpolicy {POLICY_NAME}`), and it is made "
             "anew"
         )
-    return _most(openings(policies, labels))
+    return _bounded(openings(policies, labels))
 
 
 async def find_openings(cluster: Cluster, labels: Mapping[str, str]) -> tuple[str, ...]:
@@ -87,18 +87,18 @@ async def find_openings(cluster: Cluster, labels: Mapping[str, str]) -> tuple[st
     Raises:
         ClusterError, AuthenticationFailed: As `own_policy`.
     """
-    return _most(openings(await _list(cluster), labels))
+    return _bounded(openings(await _list_policies(cluster), labels))
 
 
-def _most(found: Iterator[str]) -> tuple[str, ...]:
+def _bounded(found: Iterator[str]) -> tuple[str, ...]:
     return tuple(islice(found, _MOST_NAMES))
 
 
-def _own(policies: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _find_own(policies: list[dict[str, Any]]) -> dict[str, Any] | None:
     return next((one for one in policies if one["metadata"]["name"] == POLICY_NAME), None)
 
 
-async def _list(cluster: Cluster) -> list[dict[str, Any]]:
+async def _list_policies(cluster: Cluster) -> list[dict[str, Any]]:
     found = await cluster.call("list the network policies", "GET", _path(cluster))
     return found.get("items") or []
 
@@ -124,10 +124,10 @@ def openings(policies: Any, labels: Mapping[str, str]) -> Iterator[str]:
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Whether a LabelSelector selects an object with these labels; what is not known to exclude it selects it."""
     same = (labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
-    return all(same) and all(_fits(one, labels) for one in selector.get("matchExpressions") or ())
+    return all(same) and all(_matches(one, labels) for one in selector.get("matchExpressions") or ())
 
 
-def _fits(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+def _matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     key, values = expression.get("key"), expression.get("values") or ()
     match expression.get("operator"):
         case "In":

@@ -14,7 +14,6 @@ import anyio.to_thread
 
 from ringfence.errors import InfrastructureFault, LimitReached
 from ringfence.sandbox.base import Volume
-from ringfence.sandbox.kubernetes.files_container import last_line
 from ringfence.sandbox.kubernetes.inside import program
 from ringfence.sandbox.kubernetes.manifest import CARRIED, FILES, INTERPRETER
 from ringfence.sandbox.kubernetes.pod import SandboxPod
@@ -63,7 +62,7 @@ class PodVolume(Volume):
                         raise LimitReached("disk", allowed=limit_bytes, used=size)
                     await anyio.to_thread.run_sync(file.write, data)
             if (stream.status or {}).get("status") != "Success":
-                raise InfrastructureFault(last_line(stream))
+                raise InfrastructureFault(stream.why_ended)
 
     async def remove(self) -> None:
         """Delete the pod, and end the session."""
