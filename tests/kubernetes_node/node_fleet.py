@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,6 @@ from tests.deploy.rendered import DEPLOY, ROOT
 from tests.postgres import cluster
 
 SCRIPT = ROOT / "scripts/kubernetes.sh"
-HOST = "10.97.0.1"
-"""This machine, as pods reach it."""
 PATIENCE_S = 180.0
 SANDBOX = "app.kubernetes.io/managed-by=ringfence"
 _USER = 10001
@@ -31,6 +29,14 @@ _HOLDS = {
         {"text": "It is written."},
     ],
 }
+
+
+@cache
+def host() -> str:
+    """This machine, as pods reach it: the first address of the node's network."""
+    query = "jsonpath={.items[0].status.addresses[0].address}"
+    node = subprocess.run(["kubectl", "get", "nodes", "-o", query], capture_output=True, text=True, check=True)
+    return f"{node.stdout.rpartition('.')[0]}.1"
 
 
 class NodeFleet:
@@ -111,7 +117,7 @@ def node_fleet(directory: Path, sandbox_image: str) -> Iterator[NodeFleet]:
         subprocess.run([SCRIPT, "image", image], check=True, timeout=300)
         postgres = stack.enter_context(cluster()).make_database()
         port = stack.enter_context(_forwarded(Path(postgres.partition("host=")[2]) / ".s.PGSQL.5432"))
-        database = postgres.partition("?")[0].replace("@/", f"@{HOST}:{port}/")
+        database = postgres.partition("?")[0].replace("@/", f"@{host()}:{port}/")
         repository = stack.enter_context(_served_repository(directory / "www"))
         records = directory / "records"
         records.mkdir()
@@ -199,7 +205,7 @@ def _make_secrets(fleet: NodeFleet, database: str, directory: Path) -> None:
 @contextmanager
 def _forwarded(path: Path) -> Iterator[int]:
     """Forward connections of pods to a Unix socket; yields the port."""
-    listener = socket.create_server((HOST, 0))
+    listener = socket.create_server((host(), 0))
 
     def copy(source: socket.socket, target: socket.socket) -> None:
         try:
@@ -244,10 +250,10 @@ def _served_repository(directory: Path) -> Iterator[str]:
     subprocess.run([*git, "clone", "-q", "--bare", work, bare], check=True)
     subprocess.run([*git, "-C", bare, "update-server-info"], check=True)
     handler = partial(_Quiet, directory=str(directory))
-    with http.server.ThreadingHTTPServer((HOST, 0), handler) as server:
+    with http.server.ThreadingHTTPServer((host(), 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield f"http://{HOST}:{server.server_address[1]}/shop.git"
+        yield f"http://{host()}:{server.server_address[1]}/shop.git"
         server.shutdown()
         thread.join()
     shutil.rmtree(directory)
