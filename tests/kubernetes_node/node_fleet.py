@@ -35,7 +35,9 @@ _HOLDS = {
 def host() -> str:
     """This machine, as pods reach it: the first address of the node's network."""
     query = "jsonpath={.items[0].status.addresses[0].address}"
-    node = subprocess.run(["kubectl", "get", "nodes", "-o", query], capture_output=True, text=True, check=True)
+    node = subprocess.run(
+        ["kubectl", "get", "nodes", "-o", query], capture_output=True, text=True, check=True
+    )
     return f"{node.stdout.rpartition('.')[0]}.1"
 
 
