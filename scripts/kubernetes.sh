@@ -261,6 +261,10 @@ up_node() {
         exit 1
     fi
     refuse_second node
+    if [[ -e /run/netns/$namespace_name ]]; then
+        echo "another node runs, or was not ended by \`$0 down\`; start this one with another number: KUBERNETES_NODE=1 to 9" >&2
+        exit 1
+    fi
     echo "$number" >"$state/number"
     record_sysctls
     make_network

@@ -18,6 +18,11 @@ from ringfence.errors import ConfigurationError
         ("RINGFENCE_SANDBOX__SETUP", '["make deps"]', {"sandbox": {"setup": ["make deps"]}}),
         ("RINGFENCE_SANDBOX__ENV__Path", "x", {"sandbox": {"env": {"Path": "x"}}}),
         ("RINGFENCE_SANDBOX__ENV", '{"A": "b"}', {"sandbox": {"env": {"A": "b"}}}),
+        (
+            "RINGFENCE_SANDBOX__KUBERNETES",
+            '{"namespace": "a"}',
+            {"sandbox": {"kubernetes": {"namespace": "a"}}},
+        ),
         ("RINGFENCE_UNSAFE", '["host_backend"]', {"unsafe": ["host_backend"]}),
         ("RINGFENCE_HOST", "1", {"sandbox": {"backend": "host"}}),
         ("AGENT_LOOP_HOST", "1", {"sandbox": {"backend": "host"}}),

@@ -244,6 +244,16 @@ async def test_pods_of_dead_processes_are_removed(namespace: Namespace) -> None:
     assert namespace.administrator.get(namespace.path("pods", "ringfence-alive")).is_success
 
 
+async def test_a_pod_that_is_ending_is_not_counted(namespace: Namespace) -> None:
+    """A pod that was deleted, and whose node has not confirmed its end, is nothing that was left."""
+    await made(namespace, launch("a"))
+    merge(namespace, "ringfence-a", {"metadata": {"finalizers": ["example.com/node"]}})
+    namespace.request("DELETE", namespace.path("pods", "ringfence-a"))
+    assert await remove_leftovers(frozenset({"a"})) == []
+    merge(namespace, "ringfence-a", {"metadata": {"finalizers": None}})
+    assert not namespace.administrator.get(namespace.path("pods", "ringfence-a")).is_success
+
+
 async def test_a_named_sandbox_is_removed_whoever_holds_it(namespace: Namespace) -> None:
     """A sandbox that its caller knows to be dead is removed by its id."""
     await made(namespace, launch("a"))

@@ -90,9 +90,11 @@ def _read(name: str, value: str, fields: Mapping[str, Field]) -> tuple[KeyPath, 
 
 
 def _value(name: str, value: str, field: Field) -> Any:
-    if field.is_scalar:
+    if field.is_scalar and not field.is_section:
         return None if field.nullable and value.lower() in {"null", "none"} else value
-    shape, form = (dict, '{"NAME": ...}') if field.is_mapping else (list, '["...", "..."]')
+    shape, form = (
+        (dict, '{"NAME": ...}') if field.is_mapping or field.is_section else (list, '["...", "..."]')
+    )
     try:
         parsed = json.loads(value)
     except (ValueError, RecursionError) as exc:

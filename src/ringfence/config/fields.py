@@ -49,6 +49,11 @@ class Field:
         return get_origin(self.kind) is dict
 
     @property
+    def is_section(self) -> bool:
+        """Whether the value is a mapping with keys of its own."""
+        return _is_model(self.kind)
+
+    @property
     def default(self) -> Any:
         """The value of the key if no layer sets it."""
         return self.info.get_default(call_default_factory=True)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
 from ringfence.config.units import Seconds
 from ringfence.config.values import absolute_path
@@ -54,3 +54,11 @@ class KubernetesPods(BaseModel):
     """Have the scheduler reserve all of `memory` and `cpus` for each sandbox, instead of a small part."""
     start_timeout: Seconds = 120.0
     """Time that the cluster is given to start a pod: for scheduling it, and for fetching its image."""
+
+    @field_validator("claims")
+    @classmethod
+    def _distinct_targets(cls, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        targets = [claim.target for claim in claims]
+        if twice := next((target for target in targets if targets.count(target) > 1), None):
+            raise ValueError(f"two claims have the target {twice!r}")
+        return claims

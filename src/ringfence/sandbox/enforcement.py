@@ -40,7 +40,7 @@ def refusal(spec: SandboxSpec, unenforced: Unenforced, *, has_option: bool = Tru
     noun, pronoun = ("limit", "it") if len(names) == 1 else ("limits", "them")
     return (
         f"{noun} {limits} cannot be enforced here: {why}. Remove {pronoun}, or accept a watchdog with "
-        f"{_OPTION if has_option else _SETTING}; `ringfence help limits` shows how to have {pronoun} enforced"
+        f"{_OPTION if has_option else _SETTING}; `ringfence help budgets-and-limits` shows how to enforce {pronoun}"
     )
 
 

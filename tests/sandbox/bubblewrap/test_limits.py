@@ -22,7 +22,9 @@ def launch(spec: SandboxSpec) -> Launch:
 async def test_refused(name: str) -> None:
     """What was asked for and can only be soft is refused, with what to do."""
     spec = SandboxSpec.model_validate({name: 100_000_000 if name == "memory" else 1})
-    with pytest.raises(PolicyRefused, match=rf"limit {name}=.*--soft-limits.*ringfence help limits") as info:
+    with pytest.raises(
+        PolicyRefused, match=rf"limit {name}=.*--soft-limits.*ringfence help budgets-and-limits"
+    ) as info:
         await plan_limits(launch(spec), NOTHING)
     assert info.value.rule == "limits-enforced"
 

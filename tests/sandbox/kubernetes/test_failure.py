@@ -87,6 +87,18 @@ def test_a_pod_that_does_not_start_says_why(name: str, words: list[str], is_fina
     assert len(problem.text) < 1000
 
 
+def test_a_claim_that_is_not_there_is_named_with_its_setting() -> None:
+    """More memory or other nodes would not help."""
+    pod = json.loads(json.dumps(PODS["unschedulable"]))
+    (condition,) = (one for one in pod["status"]["conditions"] if one["type"] == "PodScheduled")
+    condition["message"] = '0/1 nodes are available: 1 persistentvolumeclaim "nope" not found.'
+    problem = start_problem(pod)
+    assert problem is not None
+    assert problem.text.endswith(
+        '"nope" not found; check the names in sandbox.kubernetes.claims, and that those claims are bound'
+    )
+
+
 def test_a_back_off_repeats_an_earlier_problem() -> None:
     """Its cause was reported before it, and is the one to show."""
     first, second = start_problem(ALL["image-failed"]), start_problem(ALL["image-back-off"])

@@ -158,7 +158,8 @@ def show(job: JobArgument, *, server: ServerOption = None, json: JsonOption = Fa
     if found["ended_at"] is not None and is_here and found["changes_state"] != "none":
         run = visible(found["run_id"][-8:], one_line=True)
         typer.echo(f"work: `ringfence diff {run}` shows it, `ringfence diff {run} --raw` is for `git apply`")
-        _report_copy(found)
+        if found["changes_state"] in ("pending", "unknown", "undone"):
+            _report_copy(found)
 
 
 def logs(

@@ -75,10 +75,9 @@ class KubernetesBackend(Backend):
         from ringfence.sandbox.kubernetes.volume import PodVolume
 
         volume = launch.volume if isinstance(launch.volume, PodVolume) else None
-        began = time.monotonic()
         with _start_errors():
             pod = volume.pod if volume else await self._create_pod(launch, volume=False)
-            created = time.monotonic()
+            began = time.monotonic()
             try:
                 stream = await pod.attach()
                 found, openings = await pod.check()
@@ -89,7 +88,7 @@ class KubernetesBackend(Backend):
                 if volume is None:
                     await pod.remove()
                 raise
-        laps = {"pod": created - began, "attach": time.monotonic() - created}
+        laps = {"pod": pod.start_s, "attach": time.monotonic() - began}
         image = ImageFacts(_image_id(found), str(launch.spec.image), inspection.environment, volumes=())
         container = self._harden(launch, volume=volume is not None, image=image)
         facts = started_facts(

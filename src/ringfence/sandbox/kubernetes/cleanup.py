@@ -56,6 +56,8 @@ async def clean_up_cluster(
         metadata: dict[str, Any] = pod["metadata"]
         marks = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
         name, sandbox_id = str(metadata["name"]), str(marks.get(SANDBOX))
+        if "deletionTimestamp" in metadata:
+            continue  # its node is ending it
         is_to_go = name == pod_name(sandbox_id) and (sandbox_id in sandbox_ids or is_over(marks))
         if is_to_go and (dry_run or await delete_pod(cluster, name, str(metadata["uid"]))):
             names.append(f"pod {name}")

@@ -116,11 +116,16 @@ def start_problem(pod: Mapping[str, Any]) -> StartProblem | None:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             said = shown(str(condition.get("message") or condition.get("reason")))
             return StartProblem(
-                f"no node takes the pod: {said}; ask for less "
-                "with --memory or --cpus, or check sandbox.kubernetes.node_selector and tolerations",
+                f"no node takes the pod: {said.rstrip('.')}; {_scheduling_advice(said)}",
                 is_final=False,
             )
     return None
+
+
+def _scheduling_advice(said: str) -> str:
+    if "persistentvolumeclaim" in said.lower():
+        return "check the names in sandbox.kubernetes.claims, and that those claims are bound"
+    return "ask for less with --memory or --cpus, or check sandbox.kubernetes.node_selector and tolerations"
 
 
 def _container_problem(name: str, state: Mapping[str, Any]) -> StartProblem | None:

@@ -14,8 +14,8 @@ from ringfence.sandbox.kubernetes.pod import SandboxPod
 from ringfence.sandbox.kubernetes.pod_stream import PodStream
 
 _END_S = 20.0
-_REPORT_S = 5.0
-"""How long the cluster is given to report that the guest has ended, after its stream has broken."""
+_REPORT_S = 8.0
+"""How long the cluster is given to report that the guest has ended; callers wait for ten seconds."""
 
 
 @dataclass(eq=False)
@@ -28,6 +28,7 @@ class PodFence(Fence):
     is_owner: bool
     """Whether the pod ends with the fence; otherwise it belongs to the volume."""
     _is_killed: bool = False
+    _is_deleted: bool = False
     _killing: anyio.Lock = field(default_factory=anyio.Lock)
     _left: str | None = None
 
@@ -35,18 +36,20 @@ class PodFence(Fence):
         """Wait until the guest has ended, or nothing is known of it any more."""
         if self._is_killed:
             return EndReason("killed", "it was closed", self.stream.last_words)
-        broken = self._broken()
+        end = None
         try:
-            with anyio.move_on_after(None if broken is None else _REPORT_S):
+            with anyio.move_on_after(_REPORT_S):
                 end = await self._reported_end()
-                if end is not None:
-                    return replace(end, stderr=self.stream.last_words)
-                broken = None
         except RingfenceError as exc:
-            return EndReason("engine", f"the cluster is gone: {exc}")
-        if broken is not None:
-            return EndReason("engine", f"{broken}; a stream is not opened again", self.stream.last_words)
-        return EndReason("killed", "its pod was deleted from outside", self.stream.last_words)
+            end = EndReason("engine", f"the cluster is gone: {exc}")
+        broken = self._broken()
+        if end is None and self._is_deleted:
+            end = EndReason("killed", "its pod was deleted from outside")
+        elif end is None and broken is not None:
+            end = EndReason("engine", f"{broken}; a stream is not opened again")
+        elif end is None:
+            end = EndReason("protocol", "the guest closed the stream and did not go")
+        return replace(end, stderr=self.stream.last_words)
 
     async def _reported_end(self, *, ignores_lost_node: bool = False) -> EndReason | None:
         """Wait until the cluster reports that the guest has ended; None if the pod is deleted before.
@@ -56,9 +59,11 @@ class PodFence(Fence):
         """
         async with aclosing(self.pod.cluster.follow_pod(self.pod.name)) as states:
             async for pod in states:
+                self._is_deleted = bool(pod["metadata"].get("deletionTimestamp"))
                 end = end_of(pod)
                 if end is not None and not (ignores_lost_node and end.reason == "node_lost"):
                     return end
+        self._is_deleted = True
         return None
 
     def _broken(self) -> str | None:

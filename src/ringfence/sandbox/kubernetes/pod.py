@@ -1,5 +1,6 @@
 """A sandbox's pod, from its creation to its removal."""
 
+import time
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from typing import Any
@@ -32,6 +33,7 @@ class SandboxPod:
         name: The pod's name.
         files: The container `FILES`.
         inspection: What was found in it; None before `inspect`.
+        start_s: How long its start took.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class SandboxPod:
         self.name = _name(manifest)
         self.files = files
         self.inspection: Inspection | None = None
+        self.start_s = 0.0
         self._manifest = manifest
         self._spec = spec
         self._uid = str(running["metadata"]["uid"])
@@ -64,11 +67,13 @@ class SandboxPod:
             SandboxStartFailed: It does not start in time, or the cluster made another one; nothing is left.
             ClusterError, AuthenticationFailed: The cluster refuses, or cannot be reached.
         """
+        began = time.monotonic()
         running = await start_pod(cluster, manifest, spec)
         try:
             stream = await cluster.open_stream("attach to the pod for its files", _name(manifest), FILES)
             pod = cls(cluster, manifest, spec, running, FilesContainer(stream))
             await begin_inspection(pod.files, pod._node)
+            pod.start_s = time.monotonic() - began
         except BaseException:
             await _give_up(cluster, _name(manifest))
             raise

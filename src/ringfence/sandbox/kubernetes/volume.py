@@ -53,9 +53,10 @@ class PodVolume(Volume):
     async def get(self, file: BinaryIO, *, limit_bytes: int) -> None:
         """Write its contents to a tar file."""
         doing, size = "download the workspace from the pod", 0
+        argv = (*INTERPRETER, program("get"), CARRIED, TOP)
+        stream = await self.pod.cluster.open_stream(doing, self.name, FILES, argv=argv)
         with _bounded(doing):
-            argv = (*INTERPRETER, program("get"), CARRIED, TOP)
-            async with await self.pod.cluster.open_stream(doing, self.name, FILES, argv=argv) as stream:
+            async with stream:
                 async for data in stream:
                     size += len(data)
                     if size > limit_bytes:
