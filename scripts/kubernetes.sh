@@ -375,8 +375,12 @@ import_pause() {
     give_image localhost/ringfence/pause:1
 }
 
+# give_image NAME: with the names that it would have if the node had fetched it, by tag and by digest.
 give_image() {
-    docker save "$1" | ctr --address "$state/containerd.sock" --namespace k8s.io images import --no-unpack=false - >/dev/null
+    local ctr=(ctr --address "$state/containerd.sock" --namespace k8s.io images) digest
+    docker save "$1" | "${ctr[@]}" import --no-unpack=false - >/dev/null
+    digest=$("${ctr[@]}" list "name==$1" | awk 'NR == 2 { print $3 }')
+    "${ctr[@]}" tag --force "$1" "${1%:*}@$digest" >/dev/null
 }
 
 start_kubelet() {

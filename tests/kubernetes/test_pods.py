@@ -17,8 +17,9 @@ from ringfence.sandbox.container.labels import HOLDER, instance_id
 from ringfence.sandbox.kubernetes.backend import KubernetesBackend
 from ringfence.sandbox.kubernetes.cleanup import remember, remove_leftovers
 from ringfence.sandbox.kubernetes.cluster import open_cluster
+from ringfence.sandbox.kubernetes.failure import is_running
 from ringfence.sandbox.kubernetes.manifest import make_pod
-from ringfence.sandbox.kubernetes.pod import check_pod, start_pod
+from ringfence.sandbox.kubernetes.pod import await_pod, check_pod, send_pod
 from ringfence.sandbox.kubernetes.policy import POLICY_NAME
 from ringfence.sandbox.protocol.loader import guest_arguments
 
@@ -65,7 +66,9 @@ async def made(
         tasks.start_soon(run_pod)
         remember(None, None)
         async with await open_cluster() as cluster:  # no container runs here that could be attached to
-            await start_pod(cluster, asked(order), order.spec)
+            await send_pod(cluster, asked(order), order.spec)
+            await await_pod(cluster, name, lambda pod: is_running(pod, "sandbox"), 60.0)
+            await check_pod(cluster, asked(order), order.spec)
     pod: dict[str, Any] = namespace.request("GET", namespace.path("pods", name))
     return pod
 

@@ -7,7 +7,13 @@ from tests.sandbox.kubernetes.api_server import ApiServer
 from tests.sandbox.kubernetes.test_manifest import ASKED
 
 from ringfence.sandbox.kubernetes.cluster import open_cluster
-from ringfence.sandbox.kubernetes.policy import find_openings, make_policy, openings, policy_fault
+from ringfence.sandbox.kubernetes.policy import (
+    find_openings,
+    list_policies,
+    make_policy,
+    openings,
+    policy_fault,
+)
 
 LABELS = ASKED["metadata"]["labels"]
 OPEN: dict[str, Any] = {"podSelector": {}, "egress": [{}], "policyTypes": ["Egress"]}
@@ -122,7 +128,7 @@ async def test_names_are_shown_bounded(api_server: ApiServer) -> None:
     path = "/apis/networking.k8s.io/v1/namespaces/agents/networkpolicies"
     api_server.answers["GET", path] = (200, {"items": [make_policy(), *theirs]})
     async with await open_cluster() as cluster:
-        names = await find_openings(cluster, LABELS)
+        names = find_openings(await list_policies(cluster), LABELS)
     text = "; ".join(names)
     assert text.isprintable()
     assert len(text) < 10_000

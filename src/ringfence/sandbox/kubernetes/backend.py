@@ -84,12 +84,13 @@ class KubernetesBackend(Backend):
                 inspection = await pod.inspect()
                 if volume is None:
                     await pod.files.aclose()
+                image_id = await pod.image()
             except BaseException:
                 if volume is None:
                     await pod.remove()
                 raise
         laps = {"pod": pod.start_s, "attach": time.monotonic() - began}
-        image = ImageFacts(_image_id(found), str(launch.spec.image), inspection.environment, volumes=())
+        image = ImageFacts(image_id, str(launch.spec.image), inspection.environment, volumes=())
         container = self._harden(launch, volume=volume is not None, image=image)
         facts = started_facts(
             container,
@@ -174,14 +175,6 @@ def _start_errors() -> Iterator[None]:
         yield
     except ClusterError as exc:
         raise SandboxStartFailed(f"the sandbox did not start: {exc}") from exc
-
-
-def _image_id(pod: Mapping[str, Any]) -> str:
-    """The digest of the image of both containers, as the node reports it; it reports the guest's later."""
-    from ringfence.sandbox.kubernetes.failure import container_status
-    from ringfence.sandbox.kubernetes.manifest import FILES
-
-    return str(container_status(pod, FILES).get("imageID") or "unknown")
 
 
 def _git_environment(launch: Launch) -> dict[str, str]:

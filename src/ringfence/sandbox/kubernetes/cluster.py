@@ -25,6 +25,8 @@ from ringfence.sandbox.kubernetes.pod_stream import PROTOCOLS, PodStream
 
 _CALL_S = 30.0
 _CONNECT_S = 10.0
+_LIMITS = httpx2.Limits(keepalive_expiry=60.0)
+"""A pod that waits for a run is looked up by a connection that is open."""
 _WATCH_S = 300
 """Time after which the server ends a watch, which is then restarted."""
 _BODY_BYTES = 8 * 1024**2
@@ -66,7 +68,7 @@ class Cluster:
             # Python 3.13 demands extensions that authorities of many clusters lack, and that kubectl does not demand.
             self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
         # What is compressed may be a thousand times larger than what was read: nothing is decompressed.
-        self._http = httpx2.AsyncClient(**parameters, headers={"Accept-Encoding": "identity"})
+        self._http = httpx2.AsyncClient(**parameters, headers={"Accept-Encoding": "identity"}, limits=_LIMITS)
         self._streams: aiohttp.ClientSession | None = None
         self._is_accepted = False
         self._authorization: str | None = None

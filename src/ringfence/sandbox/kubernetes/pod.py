@@ -1,28 +1,29 @@
 """A sandbox's pod, from its creation to its removal."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
+from ringfence.background_tasks import run_both
 from ringfence.config.kubernetes import UNENFORCED
 from ringfence.errors import RingfenceError, SandboxStartFailed
 from ringfence.sandbox.kubernetes.changes import changes_of
 from ringfence.sandbox.kubernetes.cluster import Cluster
 from ringfence.sandbox.kubernetes.cluster_error import ClusterError, shown
-from ringfence.sandbox.kubernetes.failure import is_running, start_problem
+from ringfence.sandbox.kubernetes.failure import container_status, is_running, start_problem
 from ringfence.sandbox.kubernetes.files_container import FilesContainer
 from ringfence.sandbox.kubernetes.isolation import Inspection, begin_inspection, end_inspection
 from ringfence.sandbox.kubernetes.manifest import FILES, GUEST
 from ringfence.sandbox.kubernetes.pod_stream import PodStream
-from ringfence.sandbox.kubernetes.policy import ensure_policy, find_openings
+from ringfence.sandbox.kubernetes.policy import ensure_policy, find_openings, list_policies
 from ringfence.sandbox.spec import SandboxSpec
 
 _REMOVE_S = 20.0
-_ATTACH_TRIES, _ATTACH_PAUSE_S = 20, 0.05
-"""A node reports a container up to a second after it has started. Attaching is possible before."""
+_EAGER_S, _FIRST_PAUSE_S, _SLOWER = 3.0, 0.05, 1.15
+"""How long attaching is tried before the node has reported the container, and how often."""
 
 
 class SandboxPod:
@@ -41,7 +42,7 @@ class SandboxPod:
         cluster: Cluster,
         manifest: Mapping[str, Any],
         spec: SandboxSpec,
-        running: Mapping[str, Any],
+        scheduled: Mapping[str, Any],
         files: FilesContainer,
     ) -> None:
         self.cluster = cluster
@@ -51,8 +52,8 @@ class SandboxPod:
         self.start_s = 0.0
         self._manifest = manifest
         self._spec = spec
-        self._uid = str(running["metadata"]["uid"])
-        self._node = str((running.get("status") or {}).get("hostIP") or "")
+        self._uid = str(scheduled["metadata"]["uid"])
+        self._node = _node(scheduled)
 
     @classmethod
     async def create(cls, cluster: Cluster, manifest: Mapping[str, Any], spec: SandboxSpec) -> "SandboxPod":
@@ -67,15 +68,16 @@ class SandboxPod:
             SandboxStartFailed: It does not start in time, or the cluster made another one; nothing is left.
             ClusterError, AuthenticationFailed: The cluster refuses, or cannot be reached.
         """
-        began = time.monotonic()
-        running = await start_pod(cluster, manifest, spec)
+        began, name, timeout_s = time.monotonic(), _name(manifest), spec.kubernetes.start_timeout
+        made = await send_pod(cluster, manifest, spec)
         try:
-            stream = await cluster.open_stream("attach to the pod for its files", _name(manifest), FILES)
-            pod = cls(cluster, manifest, spec, running, FilesContainer(stream))
+            stream = await _attach("attach to the pod for its files", cluster, name, FILES, timeout_s)
+            scheduled = await await_pod(cluster, name, lambda pod: bool(_node(pod)), timeout_s)
+            pod = cls(cluster, manifest, spec, scheduled, FilesContainer(stream))
             await begin_inspection(pod.files, pod._node)
             pod.start_s = time.monotonic() - began
         except BaseException:
-            await _give_up(cluster, _name(manifest))
+            await _give_up(cluster, name, str(made["metadata"]["uid"]))
             raise
         return pod
 
@@ -104,12 +106,22 @@ class SandboxPod:
             SandboxStartFailed: Its container does not start.
             ClusterError: The cluster refuses, or cannot be reached.
         """
-        for _ in range(_ATTACH_TRIES):
-            with suppress(ClusterError):
-                return await self.cluster.open_stream("attach to the pod", self.name, GUEST)
-            await anyio.sleep(_ATTACH_PAUSE_S)
-        await _await_running(self.cluster, self.name, GUEST, self._spec.kubernetes.start_timeout)
-        return await self.cluster.open_stream("attach to the pod", self.name, GUEST)
+        timeout_s = self._spec.kubernetes.start_timeout
+        return await _attach("attach to the pod", self.cluster, self.name, GUEST, timeout_s)
+
+    async def image(self) -> str:
+        """The image with its digest: its name, if it contains that; else as the node reports it, a second later.
+
+        Raises:
+            SandboxStartFailed: It reports none in time.
+            ClusterError: The cluster refuses, or cannot be reached.
+        """
+        named = str(self._spec.image)
+        if "@" in named:
+            return named
+        timeout_s = self._spec.kubernetes.start_timeout
+        pod = await await_pod(self.cluster, self.name, lambda pod: bool(_image_id(pod)), timeout_s)
+        return _image_id(pod)
 
     async def check(self) -> tuple[Mapping[str, Any], tuple[str, ...]]:
         """Look up the pod: that it was not changed, and what opens its network; return both.
@@ -146,8 +158,17 @@ def _name(pod: Mapping[str, Any]) -> str:
     return str(pod["metadata"]["name"])
 
 
-async def start_pod(cluster: Cluster, manifest: Mapping[str, Any], spec: SandboxSpec) -> Mapping[str, Any]:
-    """Make a pod; return it as it is once its container `FILES` runs.
+def _node(pod: Mapping[str, Any]) -> str:
+    """The address of the node that has taken a pod; empty before it has."""
+    return str((pod.get("status") or {}).get("hostIP") or "")
+
+
+def _image_id(pod: Mapping[str, Any]) -> str:
+    return str(container_status(pod, GUEST).get("imageID") or "")
+
+
+async def send_pod(cluster: Cluster, manifest: Mapping[str, Any], spec: SandboxSpec) -> Mapping[str, Any]:
+    """Have the cluster make a pod; return the pod as made.
 
     Raises:
         SandboxStartFailed, ClusterError, AuthenticationFailed: As `SandboxPod.create`; the session is closed.
@@ -158,22 +179,32 @@ async def start_pod(cluster: Cluster, manifest: Mapping[str, Any], spec: Sandbox
         with anyio.CancelScope(shield=True):  # the cluster would create it anyway
             made = await cluster.call(f"create pod {name!r}", "POST", cluster.path("pods"), body=manifest)
         _refuse_changes(cluster, manifest, made)
-        running = await _await_running(cluster, name, FILES, spec.kubernetes.start_timeout)
-        _refuse_changes(cluster, manifest, running)  # until it runs, others may have changed it
     except BaseException as exc:
         is_ours = not (isinstance(exc, ClusterError) and exc.reason == "AlreadyExists")
         await _give_up(cluster, name if is_ours else None)
         raise
-    return running
+    return cast("Mapping[str, Any]", made)
 
 
-async def _give_up(cluster: Cluster, pod: str | None) -> None:
+async def _give_up(cluster: Cluster, pod: str | None, uid: str | None = None) -> None:
     """Delete a pod, and end the session."""
     with anyio.CancelScope(shield=True):
         if pod is not None:
             with suppress(RingfenceError):
-                await delete_pod(cluster, pod)
+                await delete_pod(cluster, pod, uid)
         await cluster.aclose()
+
+
+async def _attach(doing: str, cluster: Cluster, pod: str, container: str, timeout_s: float) -> PodStream:
+    """Attach to a container as soon as it runs, which its node reports up to two seconds later."""
+    end, pause_s = time.monotonic() + _EAGER_S, _FIRST_PAUSE_S
+    while time.monotonic() < end:
+        with suppress(ClusterError):
+            return await cluster.open_stream(doing, pod, container)
+        await anyio.sleep(pause_s)
+        pause_s *= _SLOWER
+    await await_pod(cluster, pod, lambda found: is_running(found, container), timeout_s)
+    return await cluster.open_stream(doing, pod, container)
 
 
 async def check_pod(
@@ -184,9 +215,12 @@ async def check_pod(
     Raises:
         SandboxStartFailed, ClusterError: As `SandboxPod.check`.
     """
-    pod = await cluster.call("look up the pod", "GET", cluster.path("pods", _name(manifest)))
+    path = cluster.path("pods", _name(manifest))
+    pod, policies = await run_both(
+        lambda: cluster.call("look up the pod", "GET", path), lambda: list_policies(cluster)
+    )
     _refuse_changes(cluster, manifest, pod)
-    openings = await find_openings(cluster, pod["metadata"].get("labels") or {})
+    openings = find_openings(policies, pod["metadata"].get("labels") or {})
     _refuse_openings(cluster, spec, openings)
     return pod, openings
 
@@ -210,13 +244,20 @@ def _refuse_changes(cluster: Cluster, manifest: Mapping[str, Any], found: Mappin
         )
 
 
-async def _await_running(cluster: Cluster, name: str, container: str, timeout_s: float) -> Mapping[str, Any]:
-    """Wait until the node reports a container of a pod as running; return the pod as it is then."""
+async def await_pod(
+    cluster: Cluster, name: str, is_reached: Callable[[Mapping[str, Any]], bool], timeout_s: float
+) -> Mapping[str, Any]:
+    """Wait until a pod has reached a state; return it as it is then.
+
+    Raises:
+        SandboxStartFailed: It does not start, was deleted, or did not reach the state in time.
+        ClusterError: The cluster refuses, or cannot be reached.
+    """
     problem = None
     with anyio.move_on_after(timeout_s):
         async with aclosing(cluster.follow_pod(name)) as states:
             async for pod in states:
-                if is_running(pod, container):
+                if is_reached(pod):
                     return pod
                 found = start_problem(pod)
                 if problem is None or found is None or not found.is_repetition:

@@ -51,7 +51,7 @@ async def own_policy(cluster: Cluster) -> Mapping[str, Any] | None:
         ClusterError: The cluster refuses, or cannot be reached.
         AuthenticationFailed: This user may not list policies.
     """
-    return _find_own(await _list_policies(cluster))
+    return _find_own(await list_policies(cluster))
 
 
 async def ensure_policy(cluster: Cluster, labels: Mapping[str, str]) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ async def ensure_policy(cluster: Cluster, labels: Mapping[str, str]) -> tuple[st
         SandboxStartFailed: One of that name is there, and allows something.
         ClusterError, AuthenticationFailed: As `own_policy`.
     """
-    policies = await _list_policies(cluster)
+    policies = await list_policies(cluster)
     own = _find_own(policies)
     if own is None:
         own = make_policy()
@@ -78,27 +78,24 @@ async def ensure_policy(cluster: Cluster, labels: Mapping[str, str]) -> tuple[st
             f"{fault}; delete it (`kubectl -n {cluster.namespace} delete networkpolicy {POLICY_NAME}`), and it is made "
             "anew"
         )
-    return _bounded(openings(policies, labels))
+    return find_openings(policies, labels)
 
 
-async def find_openings(cluster: Cluster, labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Describe the policies of the namespace that open a pod with these labels, ten at most.
-
-    Raises:
-        ClusterError, AuthenticationFailed: As `own_policy`.
-    """
-    return _bounded(openings(await _list_policies(cluster), labels))
-
-
-def _bounded(found: Iterator[str]) -> tuple[str, ...]:
-    return tuple(islice(found, _MOST_NAMES))
+def find_openings(policies: list[dict[str, Any]], labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Describe those policies that open a pod with these labels, ten at most."""
+    return tuple(islice(openings(policies, labels), _MOST_NAMES))
 
 
 def _find_own(policies: list[dict[str, Any]]) -> dict[str, Any] | None:
     return next((one for one in policies if one["metadata"]["name"] == POLICY_NAME), None)
 
 
-async def _list_policies(cluster: Cluster) -> list[dict[str, Any]]:
+async def list_policies(cluster: Cluster) -> list[dict[str, Any]]:
+    """The policies of the namespace.
+
+    Raises:
+        ClusterError, AuthenticationFailed: As `own_policy`.
+    """
     found = await cluster.call("list the network policies", "GET", _path(cluster))
     return found.get("items") or []
 

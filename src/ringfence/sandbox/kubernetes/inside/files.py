@@ -171,8 +171,13 @@ def unpack(directory: str, size: int) -> "dict[str, int]":
     """Unpack a file of `size` bytes."""
     source = Part(size)
     with tarfile.open(
-        fileobj=source, mode="r|", bufsize=1 << 20, encoding="utf-8", errors="surrogateescape"
+        fileobj=source,
+        mode="r|",
+        bufsize=1 << 20,
+        encoding="utf-8",
+        errors="surrogateescape",
     ) as tar:
+        tar.copybufsize = 1 << 20  # type: ignore[attr-defined]  # typeshed lacks it
         tar.extractall(directory, members(tar), numeric_owner=True)  # noqa: S202 -- ringfence's own
     while source.read(1 << 20):
         pass
