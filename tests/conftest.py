@@ -45,13 +45,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tiers that each test is in; where several processes run them, put those first that take long."""
+    """Mark the tiers that each test is in."""
     from tests.tiers import mark
-    from tests.together import put_slow_first
 
     mark(items)
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        put_slow_first(items)
 
 
 @pytest.hookimpl(optionalhook=True)

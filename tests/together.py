@@ -1,7 +1,6 @@
 """Which tests run in one process, where several run at once: those of a module that share a fixture.
 
-Such as a crew, or a loop that came to its end: each process would make one of its own. These begin first, then single
-tests that take long, so that no process waits at the end for another's.
+Such as a crew, or a loop that came to its end: each process would make one of its own.
 
 Marks (`xdist_group`) would say the same, but xdist 3.8 writes them to where pytest 9.2 does not look.
 """
@@ -9,7 +8,6 @@ Marks (`xdist_group`) would say the same, but xdist 3.8 writes them to where pyt
 from functools import cache
 from pathlib import Path
 
-import pytest
 from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]  # xdist ships no types
 
 _ROOT = Path(__file__).parents[1]
@@ -23,16 +21,6 @@ class Together(LoadGroupScheduling):  # type: ignore[misc]  # of the same
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
         return path if _shares(path) else str(super()._split_scope(nodeid))
-
-
-def put_slow_first(items: list[pytest.Item]) -> None:
-    """Put tests first whose time limit is long, then others that are slow; among each kind keep the random order."""
-
-    def weigh(item: pytest.Item) -> tuple[float, bool]:
-        limit = item.get_closest_marker("timeout")
-        return (-limit.args[0] if limit and limit.args else 0.0, item.get_closest_marker("slow") is None)
-
-    items.sort(key=weigh)
 
 
 @cache

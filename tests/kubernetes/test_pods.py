@@ -47,28 +47,30 @@ def asked(order: Launch) -> dict[str, Any]:
     return make_pod(KubernetesBackend()._harden(order, volume=True), order, order.spec.kubernetes)
 
 
+async def report_when_made(namespace: Namespace, name: str, report: Callable[[str], object]) -> None:
+    """Be the node of a pod: wait until it is there, and report its state."""
+    while not namespace.administrator.get(namespace.path("pods", name)).is_success:  # noqa: ASYNC110 -- of another process
+        await anyio.sleep(0.02)
+    report(name)
+
+
 async def made(
-    namespace: Namespace, order: Launch, meanwhile: Callable[[str], object] | None = None
+    namespace: Namespace,
+    order: Launch,
+    meanwhile: Callable[[str], object] | None = None,
+    manifest: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Make the pod of a launch, while the test is its node; return the pod as it was stored."""
     name = f"ringfence-{order.sandbox_id}"
     async with anyio.create_task_group() as tasks:
-
-        async def run_pod() -> None:
-            path = namespace.path("pods", name)
-            while not namespace.administrator.get(path).is_success:  # noqa: ASYNC110 -- of another process
-                await anyio.sleep(0.02)
-            (
-                meanwhile
-                or (lambda pod: namespace.set_pod_status(pod, phase="Running", containerStatuses=RUNNING))
-            )(name)
-
-        tasks.start_soon(run_pod)
+        running = meanwhile or (lambda pod: run_pod(namespace, pod))
+        tasks.start_soon(report_when_made, namespace, name, running)
         remember(None, None)
         async with await open_cluster() as cluster:  # no container runs here that could be attached to
-            await send_pod(cluster, asked(order), order.spec)
+            manifest = manifest or asked(order)
+            await send_pod(cluster, manifest, order.spec)
             await await_pod(cluster, name, lambda pod: is_running(pod, "sandbox"), 60.0)
-            await check_pod(cluster, asked(order), order.spec)
+            await check_pod(cluster, manifest, order.spec)
     pod: dict[str, Any] = namespace.request("GET", namespace.path("pods", name))
     return pod
 
@@ -167,7 +169,6 @@ async def test_a_pod_that_is_changed_before_it_runs_is_refused(
 
     with pytest.RaisesGroup(pytest.RaisesExc(SandboxStartFailed, match="did not make the pod as asked")):
         await made(namespace, launch("a"), meanwhile)
-    assert not namespace.administrator.get(namespace.path("pods", "ringfence-a")).is_success
 
 
 async def test_a_pod_of_others_with_our_name_stays(namespace: Namespace) -> None:
@@ -189,7 +190,7 @@ async def test_a_warm_pod_that_was_opened_is_not_taken_over(
     """What was opened while it waited is refused; one that was not is taken over."""
     order = launch("a")
     pod = asked(order)
-    await made(namespace, order)
+    await made(namespace, order, manifest=pod)
     async with await open_cluster() as cluster:
         await check_pod(cluster, pod, order.spec)
     if kind == "policy":
@@ -217,8 +218,10 @@ async def test_an_image_that_cannot_be_fetched_ends_the_wait(namespace: Namespac
     def report(pod: str) -> None:
         namespace.set_pod_status(pod, phase="Pending", containerStatuses=state)
 
-    with pytest.RaisesGroup(pytest.RaisesExc(SandboxStartFailed, match="failed to pull")):
-        await made(namespace, launch("a"), report)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(report_when_made, namespace, "ringfence-a", report)
+        with pytest.raises(SandboxStartFailed, match="failed to pull"):
+            await KubernetesBackend().make_volume(launch("a"))
     assert not namespace.administrator.get(namespace.path("pods", "ringfence-a")).is_success
 
 
