@@ -199,5 +199,6 @@ for line in iter(STDIN.readline, b""):
         reply = probe(request["probe"], request["seconds"])
     sys.stdout.buffer.write(json.dumps(reply).encode() + b"\n")
     sys.stdout.buffer.flush()
-while True:
-    signal.pause()
+# Blocked first, as one that came just before the wait would not end it.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+signal.sigwait({signal.SIGTERM})
