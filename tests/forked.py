@@ -2,7 +2,8 @@
 
 A command of a loop computes for seconds until it has imported the model's SDK and the engine, and for less than that
 afterwards. A fork is a process like any other, with its own id, directory, variables and streams, that can be killed
-and waited for. What starts by Python itself is in tests/cli and in the examples of the docs.
+and waited for; only `/proc/PID/cmdline` and `environ` tell of the process it comes from. What starts by Python itself
+is in tests/cli and in the examples of the docs.
 """
 
 import atexit
@@ -20,8 +21,6 @@ from pathlib import Path
 from typing import Any, AnyStr
 from weakref import WeakSet, finalize
 
-from tests.process_shown import ROOM_FOR_ENVIRONMENT, ROOM_FOR_WORDS
-
 _STATUS_BYTES = 4
 _STARTING = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
 _LOCK = threading.Lock()
@@ -36,9 +35,8 @@ def _forking() -> socket.socket:
     atexit.register(mine.close)
     with its:
         subprocess.Popen(
-            [sys.executable, "-m", "tests.forking", str(its.fileno()), ROOM_FOR_WORDS], cwd=_ROOT,
-            env={**kept, **ROOM_FOR_ENVIRONMENT}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            pass_fds=[its.fileno()], start_new_session=True,
+            [sys.executable, "-m", "tests.forking", str(its.fileno())], cwd=_ROOT, env=kept, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, pass_fds=[its.fileno()], start_new_session=True,
         ).returncode = 0  # nobody waits for it  # fmt: skip
     return mine
 

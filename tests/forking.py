@@ -1,15 +1,11 @@
 """A Python that has imported what commands of ringfence need, and forks for each: see `tests.forked`.
 
-`python -m tests.forking FD ROOM`: the descriptor is a socket that brings a request per message, with the four
-descriptors that the new process has as its streams and its end is told by, and takes the new process's id.
-
-A fork ends as Python ends, with its threads, its exit functions and its streams, but for what comes last: Python would
-clear every module, and so copy each page of memory that the fork shares, which takes longer than most commands.
+`python -m tests.forking FD`: the descriptor is a socket that brings a request per message, with the four descriptors
+that the new process has as its streams and its end is told by, and takes the new process's id.
 """
 
-import atexit
 import gc
-import importlib.util
+import importlib
 import json
 import os
 import runpy
@@ -21,59 +17,26 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from tests.forked_children import fork_children
-from tests.process_shown import show
-
 from ringfence import cli
-from ringfence.cli.tree import COMMANDS
 
 _IMPORTED = (
     "anyio._backends._asyncio",
     "cryptography.hazmat.primitives.asymmetric.ed25519",
-    "cryptography.hazmat.primitives.serialization",
     "dbos._sys_db_postgres",
     "dbos._sys_db_sqlite",
-    "jinja2",
-    "jsonschema",
-    "platformdirs",
-    *sorted({f"ringfence.cli.{entry.target.partition(':')[0]}" for entry in COMMANDS.values()}),
-    "ringfence.cli.app",
-    "ringfence.cli.error_report",
     "ringfence.cli.loop.inspection",
     "ringfence.cli.loop.start",
     "ringfence.cli.loop.view",
-    "ringfence.cli.render.live",
+    "ringfence.cli.app",
+    "ringfence.cli.run.task",
     "ringfence.cli.run.execution",
-    "ringfence.cli.runs.reference",
-    "ringfence.egress.gate",
-    "ringfence.egress.gateway.server",
     "ringfence.engine.client",
-    "ringfence.fleet.client",
-    "ringfence.fleet.daemon",
-    "ringfence.fleet.daemon.run",
-    "ringfence.fleet.herdctl",
-    "ringfence.fleet.worker.worker",
-    "ringfence.integrations.attestation.loop_attestation",
-    "ringfence.integrations.attestation.verification",
-    *(("mcp", "ringfence.integrations.mcp.http") if importlib.util.find_spec("mcp") else ()),
-    "ringfence.job.changes",
-    "ringfence.job.garbage_collection",
-    "ringfence.job.standing_sandbox",
-    "ringfence.job.verification",
     "ringfence.loop.draft",
-    "ringfence.loop.report.html",
-    "ringfence.loop.report.markdown",
-    "ringfence.loop.start",
     "ringfence.loop.worker",
-    "ringfence.model.messages_api",
+    "ringfence.loop.start",
     "ringfence.model.scripted.upstream",
-    "ringfence.runtime.agent_cli",
     "ringfence.runtime.api",
-    "ringfence.runtime.session",
     "ringfence.sandbox.bubblewrap.backend",
-    "ringfence.sandbox.docker.backend",
-    "ringfence.sandbox.workspace.standalone",
-    "ringfence.tool.function",
     "ringfence.tool.toolset",
     "rich.console",
     "sqlalchemy.dialects.sqlite.aiosqlite",
@@ -139,48 +102,7 @@ class _Forks:
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["env"])
-        show([sys.executable, *request["words"]], request["env"])
         time.tzset()
-
-
-def _load_templates() -> None:
-    """Compile the templates of a loop's report, as each loop would at its end."""
-    from tests.loop.report.sample import lifelike
-
-    from ringfence.loop.report.html import render_html
-    from ringfence.loop.report.markdown import render_markdown
-
-    for render in (render_html, render_markdown):
-        render(lifelike(hostile=""))
-
-
-class _End:
-    """Ends the process after all exit functions that were registered later, if `code` is known by then."""
-
-    def __init__(self) -> None:
-        self.code: int | None = None
-        atexit.register(self._end)
-
-    def _end(self) -> None:
-        if self.code is None:
-            return
-        try:
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
-        except (OSError, ValueError):  # Python says so, and has an exit code for it
-            return
-        os._exit(self.code)
-
-
-def _do_and_end(words: list[str], end: _End) -> None:
-    """Do it, and set what it ends with as Python does; a text, or an interrupt, is left to Python."""
-    try:
-        _do(words)
-    except SystemExit as exc:
-        if exc.code is None or isinstance(exc.code, int):
-            end.code = (exc.code or 0) & 0xFF
-        raise
-    end.code = 0
 
 
 def _do(words: list[str]) -> None:
@@ -200,13 +122,10 @@ def _do(words: list[str]) -> None:
 
 if __name__ == "__main__":
     gc.disable()
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and so by all that is forked
-    _end = _End()
     _main = cli.main
     for _name in _IMPORTED:
         importlib.import_module(_name)
     cli.main = _main  # its module of that name took its place
-    _load_templates()
     gc.freeze()
     if (_words := _Forks(socket.socket(fileno=int(sys.argv[1]))).serve()) is not None:
-        _do_and_end(fork_children(_words), _end)
+        _do(_words)

@@ -15,7 +15,6 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import redirect_stdout
-from functools import cache
 from pathlib import Path, PurePath
 
 import pytest
@@ -278,7 +277,6 @@ def any_user_reason(item: pytest.Item) -> str | None:
     return any_user_reason_of_file(item.path)
 
 
-@cache
 def any_user_reason_of_file(path: Path) -> str | None:
     """The reason why no test of a file depends on the user; None if one may depend."""
     if any(part in _below_tests(path) for part in DEPENDS_ON_USER):

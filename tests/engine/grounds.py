@@ -2,16 +2,15 @@
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
 from tests.engine.conformance import Worker
-from tests.forked import Forked
 
 from ringfence.engine import open_engine
 from ringfence.engine.client import Engine
@@ -24,12 +23,13 @@ _LEAVE_S = 60.0
 class ProcessWorker:
     """An executor in a process of its own."""
 
-    def __init__(self, process: Forked[bytes], id: str) -> None:
+    def __init__(self, process: Process, id: str) -> None:
         self.process = process
         self.id = id
 
     def _signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
 
     async def kill(self) -> None:
         self._signal(signal.SIGKILL)
@@ -47,7 +47,7 @@ class ProcessWorker:
 
     async def ended(self) -> None:
         with anyio.fail_after(_LEAVE_S):
-            await anyio.to_thread.run_sync(self.process.wait, abandon_on_cancel=True)
+            await self.process.wait()
 
 
 class DatabaseGround:
@@ -74,8 +74,10 @@ class DatabaseGround:
         words = [self.url, str(concurrency), str(recoveries), str(edition)]
         command = [sys.executable, "-m", "tests.engine.conformance.worker", *words]
         with (self.folder / f"stderr-{os.urandom(4).hex()}").open("w+b") as errors:
-            with Forked[bytes](command, stdout=subprocess.PIPE, stderr=errors, cwd=_ROOT) as process:
-                worker = ProcessWorker(process, await self._name(process, errors.name))
+            async with await anyio.open_process(command, stderr=errors, cwd=_ROOT) as process:
+                assert process.stdout is not None
+                output = BufferedByteReceiveStream(process.stdout)
+                worker = ProcessWorker(process, await self._name(output, errors.name))
                 try:
                     yield worker
                     await worker.go_on()
@@ -83,13 +85,20 @@ class DatabaseGround:
                 finally:
                     with anyio.CancelScope(shield=True):
                         await worker.kill()
-                assert process.stdout is not None
-                assert process.stdout.read() == b""
+                assert await _rest(output) == b""
             assert Path(errors.name).read_text() == ""  # noqa: ASYNC240 -- a small file of this machine
 
-    async def _name(self, process: Forked[bytes], errors: str) -> str:
-        assert process.stdout is not None
-        with anyio.fail_after(_START_S):
-            line = await anyio.to_thread.run_sync(process.stdout.readline, abandon_on_cancel=True)
-        assert line.endswith(b"\n"), Path(errors).read_text()  # noqa: ASYNC240 -- a small file of this machine
-        return line.decode().rstrip()
+    async def _name(self, output: BufferedByteReceiveStream, errors: str) -> str:
+        try:
+            with anyio.fail_after(_START_S):
+                return (await output.receive_until(b"\n", 1000)).decode()
+        except anyio.IncompleteRead:
+            raise AssertionError(Path(errors).read_text()) from None  # noqa: ASYNC240 -- a small file of this machine
+
+
+async def _rest(output: BufferedByteReceiveStream) -> bytes:
+    rest = b""
+    with suppress(anyio.EndOfStream):
+        while True:
+            rest += await output.receive()
+    return rest

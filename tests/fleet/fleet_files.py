@@ -20,7 +20,7 @@ COMMAND = [sys.executable, "-c", "from ringfence.cli import main; main()"]
 PATIENCE_S = 90.0
 
 
-class StartedCommand(forked.Forked[str]):
+class StartedCommand(subprocess.Popen[str]):
     """A command that runs beside a test. One that a failed test leaves is killed, since nothing else would end it."""
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:

@@ -4,8 +4,8 @@ The suite runs against any version of the package, so that a change of its insid
 
 - `PROMISES_PYTHON` names the interpreter whose `ringfence` is tried (default: the one that runs the tests). Every
   command is `PYTHON -m ringfence ...` in a process of its own, and so is every program that uses the Python API.
-- Without `PROMISES_PYTHON`, commands and programs are forked from a process that has done the imports (`tests.forked`),
-  but for the areas in `STARTED_BY_PYTHON`, the program that tries what a sandbox does, and daemons.
+- Without `PROMISES_PYTHON`, commands are forked from a process that has done the imports (`tests.forked`), but for the
+  areas in `STARTED_BY_PYTHON`.
 - Nothing here imports `ringfence`, nor, with `PROMISES_PYTHON`, any module of the other tests. What is needed is in
   `product.py`.
 - Names that change from version to version stand in `names.py` alone.
@@ -29,11 +29,10 @@ from pathlib import Path
 
 import pytest
 from tests.promises.needs import Fence, need_docker
-from tests.promises.packages import copy_pytest
 from tests.promises.product import PYTHON, Product
 
 LEFT_PATIENCE_S = 30.0
-STARTED_BY_PYTHON = frozenset({"test_terminal"})
+STARTED_BY_PYTHON = frozenset({"test_exec", "test_machine", "test_python", "test_terminal"})
 """Areas whose commands are started as a user starts them: by Python, with nothing imported."""
 
 
@@ -140,15 +139,9 @@ def fence(request: pytest.FixtureRequest) -> Fence:
     return ("--sandbox", str(request.param))
 
 
-@pytest.fixture(scope="session")
-def packages_of_pytest(base: Path) -> Path:
-    """A directory of pytest and what it needs."""
-    return copy_pytest(base / "packages")
-
-
 @pytest.fixture
-def with_pytest(product: Product, packages_of_pytest: Path) -> Product:
+def with_pytest(product: Product) -> Product:
     """A product whose sandboxes are shown the pytest of these tests."""
-    packages = {"source": str(packages_of_pytest), "target": "/packages"}
+    packages = {"source": str(Path(pytest.__file__).parents[1]), "target": "/packages"}
     product.configure(product.settings, sandbox={"mounts": [packages], "env": {"PYTHONPATH": "/packages"}})
     return product

@@ -85,8 +85,8 @@ class Product:
         place: An empty directory for all of it, which other users can pass through.
         template: What the workspace is a copy of; None: it is empty.
         environment: Further variables of its commands.
-        is_forked: Whether what is waited for is forked from a process that has imported the package already: the same in
-            a fraction of the time. Only for the package of the interpreter that runs the tests.
+        is_forked: Whether a command that is waited for is forked from a process that has imported the package already:
+            the same in a third of the time. Only for the package of the interpreter that runs the tests.
     """
 
     place: Path
@@ -141,33 +141,30 @@ class Product:
         """Run a command to its end, in the workspace unless `cwd` says otherwise, with further variables."""
         given = stdin.encode() if isinstance(stdin, str) else stdin
         line = self.words(command, *words)
-        return self._run(line, given or b"", cwd or self.project, self.variables(**variables), timeout_s)
-
-    def _run(
-        self, line: list[str], stdin: bytes, cwd: Path, environment: dict[str, str], timeout_s: float
-    ) -> Ended:
-        with self._process(line, cwd, environment) as process:
+        environment = self.variables(**variables)
+        with self._process(line, cwd or self.project, environment) as process:
             try:
-                out, errors = process.communicate(stdin, timeout=timeout_s)
+                out, errors = process.communicate(given or b"", timeout=timeout_s)
             except BaseException:
                 process.kill()
                 raise
         return Ended(tuple(line[4:]), process.returncode, out, errors)
 
-    def _process(
-        self, line: list[str], cwd: Path, environment: dict[str, str], **options: Any
-    ) -> "subprocess.Popen[bytes]":
+    def _process(self, line: list[str], cwd: Path, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
         """Start a command: by Python itself, or forked from a Python that has its imports behind it.
 
         A variable such as PYTHONPATH takes effect only where Python starts.
         """
-        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        options = {"cwd": cwd, "env": environment, **streams, **options}
+        streams: dict[str, Any] = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        }
         if not self.is_forked or any(name.startswith("PYTHON") for name in environment):
-            return subprocess.Popen(line, **options)
+            return subprocess.Popen(line, cwd=cwd, env=environment, **streams)
         from tests.forked import Forked
 
-        return Forked[bytes]([line[0], *line[2:]], **options)
+        return Forked[bytes]([line[0], *line[2:]], cwd=cwd, env=environment, **streams)
 
     def does(self, command: str, *words: str | Path, **options: Any) -> Ended:
         """Run a command that must succeed."""
@@ -177,12 +174,15 @@ class Product:
 
     @contextmanager
     def started(
-        self, command: str, *words: str | Path, env: dict[str, str] | None = None, **options: Any
+        self, command: str, *words: str | Path, cwd: Path | None = None, **options: Any
     ) -> Iterator["subprocess.Popen[bytes]"]:
         """Start a command that goes on; what is left of it in the end is killed."""
-        line, environment = self.words(command, *words), env or self.variables()
-        usual: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True}
-        process = self._process(line, self.project, environment, **{**usual, **options})
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(
+            self.words(command, *words),
+            cwd=cwd or self.project,
+            **{"env": self.variables(), "start_new_session": True, **streams, **options},
+        )
         try:
             yield process
         finally:
@@ -200,8 +200,16 @@ class Product:
     def python(self, code: str, *imports: str, cwd: Path | None = None, **variables: str | Path) -> Ended:
         """Run a program of a user's, which begins with the imports of the public names that it uses."""
         text = "".join(spell_import(name) for name in imports) + code
-        line = [PYTHON, "-P", "-c", text]
-        return self._run(line, b"", cwd or self.project, self.variables(**variables), PATIENCE_S)
+        done = subprocess.run(
+            [PYTHON, "-P", "-c", text],
+            cwd=cwd or self.project,
+            env=self.variables(**variables),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=PATIENCE_S,
+        )
+        return Ended(("-c", code), done.returncode, done.stdout, done.stderr)
 
     def exec(self, *command: str, **options: Any) -> Ended:
         """Run one command in a sandbox."""

@@ -20,7 +20,6 @@ def found(request: pytest.FixtureRequest, make_product: Callable[[], Product]) -
     kind = str(request.param)
     image = need_docker() if kind == "docker" else None
     product = make_product()
-    product.is_forked = False  # as a user's program is started, with nothing imported
     words = f"import sys; sys.argv = ['', {json.dumps(json.dumps([kind, image]))}]\n"
     ended = product.python(words + PROGRAM, "Sandbox", "SandboxSpec", HOST_ONLY="host-only")
     assert ended.code == 0, ended

@@ -497,7 +497,7 @@ class Machine(HostileGuest):
 
 
 @pytest.mark.parametrize(
-    ("count", "steps"), [(60, 25), pytest.param(100, 50, marks=pytest.mark.slow)], ids=["short", "long"]
+    ("count", "steps"), [(60, 25), pytest.param(200, 50, marks=pytest.mark.slow)], ids=["short", "long"]
 )
 def test_hostile_guest(count: int, steps: int) -> None:
     """No caller sees anything but typed errors, and every caller is woken, whatever the guest does."""

@@ -1,17 +1,11 @@
-"""A workspace, and clients of the official library on a server of ours.
+"""A workspace, and clients of the official library on a server of ours."""
 
-Servers are forked from a process that has their imports behind it (`tests.forked`); tests/integrations/clients starts
-them as clients do.
-"""
-
-import itertools
 import json
 import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
-from functools import partial
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +17,8 @@ import anyio
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import TextContent
-from tests import forked
-from tests.forked import Forked
 
-COMMAND = (sys.executable, "-m", "ringfence")
-_RELAY = 'cat "$1" & cat > "$2"; wait'
-"""What a client starts: it connects the client with a server by two named pipes, of which the first leads out."""
+COMMAND = str(Path(sys.executable).with_name("ringfence"))
 
 
 class Caller:
@@ -71,47 +61,17 @@ def names_in(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-@contextmanager
-def relayed(folder: Path, *arguments: str) -> Iterator[tuple[StdioServerParameters, Callable[[], None]]]:
-    """Start a server at the far end of two named pipes.
-
-    Yields:
-        What a client starts to speak with it, and what to call once the client has spoken with it.
-    """
-    pipes = [folder / name for name in ("out", "in")]
-    for pipe in pipes:
-        os.mkfifo(pipe)
-    with ExitStack() as ours, ExitStack() as both:
-        for pipe in (
-            pipes
-        ):  # Without this, to open one end would wait for the other, and reading would be at its end.
-            both.enter_context(pipe.open("r+b", buffering=0))
-        out, into = ours.enter_context(pipes[0].open("wb")), ours.enter_context(pipes[1].open("rb"))
-        server = Forked[bytes]([*COMMAND, "mcp", *arguments], stdin=into, stdout=out)
-        ours.close()
-        try:
-            words = ["-c", _RELAY, "sh", *map(str, pipes)]
-            yield StdioServerParameters(command="sh", args=words, env=dict(os.environ)), both.close
-            both.close()
-            assert server.wait(60) == 0
-        finally:
-            server.kill()
-            server.wait()
-
-
 @pytest.fixture
-def connect(workspace: Path, tmp_path: Path) -> Connect:
+def connect(workspace: Path) -> Connect:
     """Start a server on the workspace, and connect a client to it over stdio."""
-    numbers = itertools.count()
 
     @asynccontextmanager
     async def open_client(*options: str, mode: str = "auto") -> AsyncIterator[Caller]:
-        folder = tmp_path / f"pipes-{next(numbers)}"
-        folder.mkdir()
-        with relayed(folder, "-C", str(workspace), *options) as (relay, leave_pipes):
-            async with Client(stdio_client(relay), mode=mode) as client:
-                leave_pipes()
-                yield Caller(client)
+        server = StdioServerParameters(
+            command=COMMAND, args=["mcp", "-C", str(workspace), *options], env=dict(os.environ)
+        )
+        async with Client(stdio_client(server), mode=mode) as client:
+            yield Caller(client)
 
     return open_client
 
@@ -120,8 +80,8 @@ class RawClient:
     """A client that writes lines, so that they can be anything."""
 
     def __init__(self, *arguments: str) -> None:
-        self.process = Forked[bytes](
-            [*COMMAND, "mcp", *arguments],
+        self.process = subprocess.Popen(
+            [COMMAND, "mcp", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -185,6 +145,7 @@ def raw(workspace: Path) -> Iterator[RawClient]:
 
 async def ringfence(*arguments: str) -> tuple[int, str]:
     """Run a command; return its exit code and what it prints."""
-    command = partial(forked.run, [*COMMAND, *arguments], stdin=subprocess.DEVNULL, timeout=60)
-    done = await anyio.to_thread.run_sync(command)
-    return done.returncode, done.stdout + done.stderr
+    done = await anyio.run_process(
+        [COMMAND, *arguments], check=False, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT
+    )
+    return done.returncode, done.stdout.decode()

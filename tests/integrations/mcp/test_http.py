@@ -4,7 +4,7 @@ import os
 import secrets
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio
@@ -12,7 +12,6 @@ import httpx2
 import pytest
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
-from tests.forked import Forked
 from tests.integrations.mcp.conftest import COMMAND, Caller, ringfence
 
 from ringfence.integrations.mcp.http import TOKEN_VARIABLE, read_tokens
@@ -44,15 +43,14 @@ def serving(
     workspace: Path, log: Path, *arguments: str, tokens: list[str], **environment: str
 ) -> Iterator[HttpServer]:
     """Start a server on a free port, and end it."""
-    command = [*COMMAND, "mcp", "-C", str(workspace), "--http", "0", *arguments]
+    command = [COMMAND, "mcp", "-C", str(workspace), "--http", "0", *arguments]
     with log.open("wb") as stderr:
-        process = Forked[bytes](
+        process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stderr=stderr, env={**os.environ, **environment}
         )
     try:
         while "http://" not in log.read_text():
-            with suppress(subprocess.TimeoutExpired):
-                pytest.fail(f"it ended with {process.wait(0.02)}: {log.read_text()}")
+            assert process.poll() is None, log.read_text()
         yield HttpServer(log.read_text().split("serving MCP at ")[1].strip(), tokens, log)
         process.terminate()
         assert process.wait(60) == 0

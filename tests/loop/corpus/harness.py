@@ -5,7 +5,6 @@ So the gate alone decides. A case is a directory: `case.toml`, and trees of file
 must not hold, such as `.gitattributes`, are texts in `case.toml`.
 """
 
-import atexit
 import base64
 import io
 import json
@@ -13,7 +12,6 @@ import os
 import shlex
 import shutil
 import tarfile
-import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,13 +19,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.loop.machine.project import COMMAND, Project, case
-from tests.promises.packages import copy_pytest
 
 HERE = Path(__file__).parent
 EXPECTED = ("passes", "rejected", "left out", "judges")
 """What may be expected of an attempt, see `README.md`."""
 _STORY = "story"
+_PACKAGES = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py.py")
 
 
 @dataclass(frozen=True)
@@ -188,7 +187,7 @@ def _project(case: Case, root: Path) -> Project:
     file = root / "config" / "ringfence" / "ringfence.yaml"
     file.parent.mkdir(parents=True)
     if case.base.language == "Python":
-        packages = {"source": str(_packages()), "target": "/packages"}
+        packages = {"source": str(_packages(root)), "target": "/packages"}
         file.write_text(json.dumps({"sandbox": {"mounts": [packages], "env": {"PYTHONPATH": "/packages"}}}))
     project.git("init", "--quiet", "--initial-branch=main")
     project.git("add", "--all", "--force")
@@ -196,12 +195,16 @@ def _project(case: Case, root: Path) -> Project:
     return project
 
 
-@cache
-def _packages() -> Path:
-    """Pytest and what it needs, which all cases share."""
-    folder = Path(tempfile.mkdtemp(prefix="ringfence-corpus-"))
-    atexit.register(shutil.rmtree, folder)
-    return copy_pytest(folder / "packages")
+def _packages(root: Path) -> Path:
+    """Pytest and what it needs, without the plugins that happen to be installed beside it."""
+    source, target = Path(pytest.__file__).parents[1], root / "packages"
+    target.mkdir()
+    for path in source.iterdir():
+        if path.is_dir() and path.name.partition("-")[0] in _PACKAGES:
+            shutil.copytree(path, target / path.name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif path.name in _PACKAGES:
+            shutil.copy(path, target)
+    return target
 
 
 def _roles(of: Case) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,6 @@ from ringfence.loop.store import read_store
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 _EXAMPLES = Path(__file__).parents[3] / "examples"
 _KILLED = -9
-_OTHER_WRITES = pytest.mark.full("a loop is killed just before another write, and just after another")
 _EACH_ONCE = ["base", "The piece one: tests", "The piece one", "The piece two: tests", "The piece two"]
 
 
@@ -45,9 +44,7 @@ def test_killed_at_every_step_it_comes_to_the_same_end(tmp_path: Path):
     assert project.git("status", "--porcelain") == ""
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(4, marks=_OTHER_WRITES), 13, 18, pytest.param(31, marks=_OTHER_WRITES)]
-)
+@pytest.mark.parametrize("number", [4, 13, 18, 31])
 def test_killed_at_a_write_it_comes_to_the_same_end(tmp_path: Path, number: int):
     """Whether a row was written just before or not; what a turn had used that died before its end was written counts."""
     project = _project(tmp_path)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-_OTHERS = pytest.mark.full("a way through other points, of which each kind is among those of make test")
 
 
 def tried(
@@ -41,7 +40,7 @@ def tried(
 # Of the 330 points of the whole way: to try all takes five minutes.
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("first", [1, pytest.param(10, marks=_OTHERS), pytest.param(19, marks=_OTHERS)])
+@pytest.mark.parametrize("first", [1, 10, 19])
 def test_killed_at_a_point(first: int, users: Path, ground: Path) -> None:
     """Before a process is started, a file made, moved, linked or removed: what was begun comes to its end."""
     count, different = tried(users, ground, first=first, step=27, delay_ms=0)
@@ -51,7 +50,7 @@ def test_killed_at_a_point(first: int, users: Path, ground: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("delay_ms", [1, pytest.param(3, marks=_OTHERS)])
+@pytest.mark.parametrize("delay_ms", [1, 3])
 def test_killed_while_git_works(delay_ms: int, users: Path, ground: Path) -> None:
     """A git that goes on after its caller was killed is waited for: it and the next do not write at once."""
     count, different = tried(users, ground, first=2, step=40, delay_ms=delay_ms)

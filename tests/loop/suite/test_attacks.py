@@ -1,6 +1,5 @@
 """Product code that tries to make a red suite look green. What is found here, and what is not, is in the docs."""
 
-import itertools
 from functools import partial
 
 import pytest
@@ -312,21 +311,8 @@ CONFTESTS = {
 }
 
 
-_GRID = pytest.mark.full(
-    "each change is tried by a conftest.py, and one in each way in which the product is loaded"
-)
-
-
-def _changes_and_ways() -> list[object]:
-    """Each change in each way in which the product is loaded."""
-    first, usual = next(iter(TARGETED)), "loaded by conftest"
-    pairs = sorted(itertools.product(TARGETED, CONFTESTS), key=lambda pair: pair != (first, usual))
-    return slow_after(
-        1, [pytest.param(*pair, marks=() if first in pair or usual in pair else _GRID) for pair in pairs]
-    )
-
-
-@pytest.mark.parametrize(("name", "conftest"), _changes_and_ways())
+@pytest.mark.parametrize("conftest", slow_after(2, CONFTESTS))
+@pytest.mark.parametrize("name", slow_after(1, TARGETED))
 async def test_the_runners_functions_are_watched(name: str, conftest: str, run: Run) -> None:
     """A change of the runner that spares the canary is found by its functions, plugins and hook functions.
 
@@ -364,20 +350,7 @@ _WORKERS = {
 }
 
 
-_BY_WORKERS = (
-    "a plugin for the tests of the story",
-    "a runner that spares the tests of the story",
-    "a worker that ends before it compares",
-)
-_ALONE = pytest.mark.full(
-    "workers compare what a runner without workers does, with which each change is tried"
-)
-
-
-@pytest.mark.parametrize(
-    "name",
-    slow_after(1, [pytest.param(name, marks=() if name in _BY_WORKERS else _ALONE) for name in _WORKERS]),
-)
+@pytest.mark.parametrize("name", slow_after(1, _WORKERS))
 async def test_the_functions_of_workers_are_watched(name: str, run: Run) -> None:
     """What xdist's workers find changed is reported, and a worker that ends before it has compared is."""
     files = {"calc.py": f"{_WORKERS[name]}\n{WRONG}", "test_calc.py": TEST}
@@ -512,25 +485,9 @@ def add(a, b):
 """
 
 
-_BY = {"first": _BY_THE_FIRST, "thread": _BY_A_THREAD, "constants": _BY_CONSTANTS}
-_EACH = pytest.mark.full("each code is tried in pytest, and one in each runner")
-
-
+@pytest.mark.parametrize("runner", ["pytest", "unittest", "xdist"])
 @pytest.mark.parametrize(
-    ("code", "runner"),
-    slow_after(
-        1,
-        [
-            pytest.param(
-                code,
-                runner,
-                id=f"{runner}-{name}",
-                marks=() if name == "first" or runner == "pytest" else _EACH,
-            )
-            for name, code in _BY.items()
-            for runner in ("pytest", "unittest", "xdist")
-        ],
-    ),
+    "code", slow_after(1, [_BY_THE_FIRST, _BY_A_THREAD, _BY_CONSTANTS]), ids=["first", "thread", "constants"]
 )
 async def test_code_that_replaces_tests_is_found_when_each_is_run_alone(
     code: str, runner: str, run: Run

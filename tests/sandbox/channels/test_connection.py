@@ -285,7 +285,7 @@ class Machine(HostileGuest):
 
 
 @pytest.mark.parametrize(
-    ("count", "steps"), [(50, 20), pytest.param(80, 50, marks=pytest.mark.slow)], ids=["short", "long"]
+    ("count", "steps"), [(50, 20), pytest.param(150, 50, marks=pytest.mark.slow)], ids=["short", "long"]
 )
 def test_hostile_guest(count: int, steps: int) -> None:
     """Callers and servers see only typed errors and are always woken, whatever the guest does."""

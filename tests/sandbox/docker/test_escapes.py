@@ -41,9 +41,6 @@ ONE_OF_EACH_KIND = {
 }
 """The attacks by which `make test` tries engines besides Docker; it tries all attacks in bubblewrap and Docker."""
 
-ROOTS_COMMITS = pytest.mark.full(
-    "commits of root's own files are tried in bubblewrap, other commits and other attacks on root's files in Docker"
-)
 IN_FULL = pytest.mark.full(
     "every attack is tried in bubblewrap and Docker, one of each kind in Podman and gVisor"
 )
@@ -84,13 +81,10 @@ async def test_fence_holds(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of root's")
 @pytest.mark.parametrize(
     ("backend", "group"),
-    [
-        *_with_kinds(
-            ["docker", "podman"], ["host files", "kernel files", "workspace", "privileges", "processes"]
-        ),
-        pytest.param("docker", "commits", id="docker-commits", marks=ROOTS_COMMITS),
-        pytest.param("podman", "commits", id="podman-commits", marks=IN_FULL),
-    ],
+    _with_kinds(
+        ["docker", "podman"],
+        ["host files", "kernel files", "workspace", "commits", "privileges", "processes"],
+    ),
 )
 async def test_fence_holds_on_roots_own_files(
     backend: str, group: str, scratch: Path, images: Callable[[str], str | None]

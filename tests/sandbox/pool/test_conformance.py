@@ -24,18 +24,6 @@ CHECKS: tuple[Check, ...] = (
     *(bounds.stats, bounds.memory),
 )
 """Those that depend on what carries the frames, or on who answers for the sandbox; the guest keeps the others alone."""
-IN_FULL = {
-    *(
-        connections.two_hundred,
-        connections.slow_reader,
-        lifetime.callers_error,
-        lifetime.guest_is_out_of_reach,
-    ),
-    *(lifetime.one_is_not_another, streams.flood_and_others, streams.floods_that_are_read, bounds.stats),
-}
-_REST = pytest.mark.full(
-    "tried in sandboxes that are not from the pool; others of their kind are tried in those that are"
-)
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
@@ -49,15 +37,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    "check",
-    [
-        pytest.param(
-            check,
-            id=f"{check.__module__.rpartition('.')[2]}-{check.__name__}",
-            marks=_REST if check in IN_FULL else (),
-        )
-        for check in CHECKS
-    ],
+    "check", CHECKS, ids=lambda check: f"{check.__module__.rpartition('.')[2]}-{check.__name__}"
 )
 async def test_conforms(check: Check, folder: Path) -> None:
     """A sandbox from the pool keeps the contract that the check names."""

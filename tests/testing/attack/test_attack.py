@@ -57,21 +57,9 @@ def _workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     remove_tree(scratch)
 
 
-@pytest.fixture(scope="session")
-async def why_not(tmp_path_factory: pytest.TempPathFactory) -> str | None:
-    """Why bubblewrap cannot be used here; None if it can."""
-    try:
-        async with open_beside(SandboxSpec(backend="bubblewrap", workspace=tmp_path_factory.mktemp("tried"))):
-            return None
-    except SandboxStartFailed as exc:
-        return str(exc)
-
-
 @pytest.fixture(name="fenced")
-def _fenced(workspace: Path, why_not: str | None) -> Open:
+async def _fenced(workspace: Path) -> Open:
     """Opens bubblewrap sandboxes with small limits."""
-    if why_not is not None:
-        pytest.skip(f"bubblewrap cannot be used here: {why_not}")
 
     def open_sandbox() -> AbstractAsyncContextManager[Sandbox]:
         return open_beside(
@@ -85,6 +73,11 @@ def _fenced(workspace: Path, why_not: str | None) -> Open:
             )
         )
 
+    try:
+        async with open_sandbox():
+            pass
+    except SandboxStartFailed as exc:
+        pytest.skip(f"bubblewrap cannot be used here: {exc}")
     return open_sandbox
 
 
