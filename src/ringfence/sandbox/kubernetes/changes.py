@@ -14,30 +14,24 @@ _POD_COMPARED_APART = frozenset(
 )
 _POD_CHANGEABLE = frozenset(
     {
-        *(
-            "nodeName",
-            "nodeSelector",
-            "affinity",
-            "topologySpreadConstraints",
-            "schedulerName",
-            "schedulingGates",
-        ),
-        *(
-            "tolerations",
-            "overhead",
-            "priority",
-            "priorityClassName",
-            "preemptionPolicy",
-            "readinessGates",
-            "os",
-        ),
-        *(
-            "terminationGracePeriodSeconds",
-            "imagePullSecrets",
-            "serviceAccount",
-            "serviceAccountName",
-            "hostUsers",
-        ),
+        "affinity",
+        "hostUsers",
+        "imagePullSecrets",
+        "nodeName",
+        "nodeSelector",
+        "os",
+        "overhead",
+        "preemptionPolicy",
+        "priority",
+        "priorityClassName",
+        "readinessGates",
+        "schedulerName",
+        "schedulingGates",
+        "serviceAccount",
+        "serviceAccountName",
+        "terminationGracePeriodSeconds",
+        "tolerations",
+        "topologySpreadConstraints",
     }
 )
 """Fields of a pod that a cluster completes, or others may set: where it runs and with which priority."""

@@ -6,7 +6,7 @@ followed.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
 import anyio
@@ -29,23 +29,19 @@ class PodVolume(Volume):
     pod: SandboxPod
     uid: int
     gid: int
-    has_waited: bool = False
-    """Whether it was kept ready for a run, so that the pod may have been changed meanwhile."""
+    name: str = field(init=False)
 
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The pod's name."""
-        return self.pod.name
+    def __post_init__(self) -> None:
+        """Take the pod's name."""
+        self.name = self.pod.name
 
     async def keep_alive(self) -> None:
         """Keep the stream for the upload alive; one that is lost is noticed by the upload."""
-        self.has_waited = True
         await self.pod.files.keep_alive()
 
     async def put(self, file: BinaryIO) -> None:
-        """Unpack a tar file in it."""
-        if self.has_waited:
-            await self.pod.check()
+        """Unpack a tar file in it, unless the pod was changed, or its network opened, since it was made."""
+        await self.pod.check()
         with _bounded("upload the workspace to the pod"):
             await self.pod.files.unpack(file)
         await self.pod.files.aclose()
