@@ -90,7 +90,7 @@ def _read(name: str, value: str, fields: Mapping[str, Field]) -> tuple[KeyPath, 
 
 
 def _value(name: str, value: str, field: Field) -> Any:
-    if field.is_scalar and not field.is_section:
+    if field.is_scalar:
         return None if field.nullable and value.lower() in {"null", "none"} else value
     shape, form = (
         (dict, '{"NAME": ...}') if field.is_mapping or field.is_section else (list, '["...", "..."]')

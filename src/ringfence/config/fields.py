@@ -41,7 +41,7 @@ class Field:
     @property
     def is_scalar(self) -> bool:
         """Whether the value is a scalar, and not a list or a mapping."""
-        return get_origin(self.kind) not in {tuple, dict}
+        return get_origin(self.kind) not in {tuple, dict} and not self.is_section
 
     @property
     def is_mapping(self) -> bool:

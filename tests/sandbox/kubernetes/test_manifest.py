@@ -222,6 +222,13 @@ def test_reserved_is_what_is_used(reserve: bool) -> None:
     assert (resources["requests"] == resources["limits"]) is reserve
 
 
+def test_two_claims_for_one_directory_are_refused() -> None:
+    """The second would hide the first."""
+    claims = [{"name": name, "target": "/cache"} for name in ("a", "b")]
+    with pytest.raises(ValueError, match="two claims have the target '/cache'"):
+        KubernetesPods.model_validate({"claims": claims})
+
+
 def test_mounts_of_this_machine_are_refused(tmp_path: Path) -> None:
     """A pod cannot see a directory of this machine, and says what else there is."""
     with pytest.raises(PolicyRefused, match=r"sandbox\.mounts.*sandbox\.kubernetes\.claims"):
